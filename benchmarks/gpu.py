@@ -37,7 +37,7 @@ from onehop.model.packing import PackedMask, Packing
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import PAD, vocabulary_of
 from onehop.training.cuda_step import RecordedStep
-from onehop.training.dataloader import Fed, Fixed, feed, prefetch
+from onehop.training.dataloader import DeviceBatch, FixedShapes, prefetch, to_device
 from onehop.training.distributed import World
 from onehop.training.estimate import measured_peak, update_flops
 from onehop.training.optimizer import make_optimizer, set_rate
@@ -241,7 +241,7 @@ class Bench:
         torch.manual_seed(1)
         transformer = kernels.fuse(Transformer(self.model, self.vocabulary).to(DEVICE).train())
         objective = Objective(transformer, self.train.label_smoothing, 0.0)
-        return objective, make_optimizer(transformer, self.train, recorded=CUDA)
+        return objective, make_optimizer(transformer, self.train, capturable=CUDA)
 
     def batches(self) -> Iterator[Batch]:
         number = 0
@@ -250,16 +250,16 @@ class Bench:
             number += 1
 
     @property
-    def fixed(self) -> Fixed:
+    def fixed(self) -> FixedShapes:
         most = Epoch(self.pairs, self.budget, 1, 0).most_sentences
-        return Fixed(self.budget, int(1.1 * most) + 102, self.model.max_length)
+        return FixedShapes(self.budget, int(1.1 * most) + 102, self.model.max_length)
 
     # --- attention alone ---
 
     def attention_times(self, *, tune: bool) -> Row:
         """Microseconds of one attention, forwards and backwards, by ours and by the flash kernel."""
         batch = next(self.batches()).filled(self.fixed.rows, self.fixed.sentences, self.fixed.longest)
-        fed = feed(batch, HERE, self.fixed)
+        fed = to_device(batch, HERE, self.fixed)
         found = {"flash": self.flash_times(fed.tgt.packing)}
         from onehop.model.kernels import ragged
 
@@ -351,7 +351,7 @@ class Bench:
         objective = Objective(model, 0.1, 0.0)
         whole = next(self.batches())
         batch = whole.part(0, min(60, len(whole.src_lengths)))
-        fed = feed(batch, HERE)
+        fed = to_device(batch, HERE)
 
         def gradients() -> tuple[float, Tensor]:
             model.zero_grad()
@@ -385,21 +385,21 @@ class Bench:
 
         def curve(seed: int, *, exact: bool) -> list[float]:
             objective.load_state_dict(begun)
-            optimizer = make_optimizer(objective.model, self.train, recorded=CUDA)
+            optimizer = make_optimizer(objective.model, self.train, capturable=CUDA)
             recorded: RecordedStep | None = None
             losses = []
             for step, batch in enumerate(itertools.islice(self.batches(), self.curve_steps)):
                 torch.manual_seed(1000 * seed + step)
                 # Gentle: at 7e-4 after 25 steps chance decides when post-norm begins to read the source.
                 set_rate(optimizer, 2e-4 * (step + 1) / self.curve_steps)
-                fed, scale = feed(batch, HERE, fixed), 1 / batch.tokens
+                fed, scale = to_device(batch, HERE, fixed), 1 / batch.tokens
                 if exact or not CUDA:
                     update = exact_update if exact else forward_and_backward
                     losses.append(update(objective, fed, scale).objective.item() * scale)
                     optimizer.step()
                     optimizer.zero_grad()
                 else:
-                    recorded = recorded or RecordedStep(objective, optimizer, 0.0, feed(batch, HERE, fixed))
+                    recorded = recorded or RecordedStep(objective, optimizer, 0.0, to_device(batch, HERE, fixed))
                     recorded.run(fed, scale)
                     losses.append(recorded.settle()[0] * scale)
             return means(losses, 10)
@@ -446,20 +446,20 @@ class Bench:
         if not CUDA:
             return lambda: self.plain_step(objective, optimizer, next(stream))
         set_rate(optimizer, 1e-4)
-        upcoming = [(batch := next(stream), feed(batch, HERE, fixed))]
-        recorded = RecordedStep(objective, optimizer, 0.0, feed(batch, HERE, fixed))
+        upcoming = [(batch := next(stream), to_device(batch, HERE, fixed))]
+        recorded = RecordedStep(objective, optimizer, 0.0, to_device(batch, HERE, fixed))
 
         def step() -> tuple[int, int]:
             batch, fed = upcoming.pop()
             recorded.run(fed, 1 / batch.tokens)
-            upcoming.append((following := next(stream), feed(following, HERE, fixed)))
+            upcoming.append((following := next(stream), to_device(following, HERE, fixed)))
             recorded.settle()
             return batch.tokens, len(batch.src)
 
         return step
 
     def plain_step(self, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch) -> tuple[int, int]:
-        forward_and_backward(objective, feed(batch, HERE), 1 / batch.tokens)
+        forward_and_backward(objective, to_device(batch, HERE), 1 / batch.tokens)
         gradient_norm(objective.model)
         optimizer.step()
         optimizer.zero_grad()
@@ -527,7 +527,7 @@ def means(values: list[float], parts: int) -> list[float]:
     return [statistics.mean(values[i : i + each]) for i in range(0, len(values), each)]
 
 
-def exact_update(objective: Objective, fed: Fed, scale: float) -> Loss:
+def exact_update(objective: Objective, fed: DeviceBatch, scale: float) -> Loss:
     """As training's forward and backward pass, but in float32 throughout."""
     value, nll = objective(fed)
     (value * scale).backward()

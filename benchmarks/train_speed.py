@@ -27,7 +27,7 @@ from onehop.data.batches import Epoch
 from onehop.data.store import Pairs, side_from_lists
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import BOS, EOS, PAD
-from onehop.training.dataloader import feed
+from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
 from onehop.training.optimizer import make_optimizer
 from onehop.training.step import Objective
@@ -76,7 +76,7 @@ def ours(settings: Settings, pairs: Pairs) -> Update:
 
     def update() -> int:
         batch = next(batches)
-        loss, _ = objective(feed(batch, CPU))
+        loss, _ = objective(to_device(batch, CPU))
         (loss / batch.tokens).backward()
         optimizer.step()
         optimizer.zero_grad()

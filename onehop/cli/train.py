@@ -133,7 +133,7 @@ def train(
     chosen = settings_of(settings, changes)
     use_threads(threads)
     from onehop.training import workflow  # imports torch, so errors in the settings come first
-    from onehop.training.distributed import last_work
+    from onehop.training.distributed import exit_together
 
     if store is not None:
         workflow.check_agrees(chosen, changes or [], store)
@@ -144,11 +144,11 @@ def train(
         options = {"device": device, "threads": threads, "tensorboard": tensorboard, "bleu_on": bleu_on}
         _train_on_cluster(chosen, out, ray, workers, store=store, data=data, **options)
         return
-    with last_work(device):
+    with exit_together(device):
         model = workflow.train(
             chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on
         )
-        if model is not None and workflow.leads():
+        if model is not None and workflow.is_main_process():
             typer.echo(model)
     _exit_if_stopped(model)
 
@@ -202,17 +202,17 @@ def finetune(
     _check_tuning_files(model, files, valid or [], mix or [])
     use_threads(threads)
     from onehop.training import finetune as tuning
-    from onehop.training.distributed import last_work
-    from onehop.training.workflow import leads
+    from onehop.training.distributed import exit_together
+    from onehop.training.workflow import is_main_process
 
     inputs: dict[str, Any] = {"valid": valid or (), "mix": mix or (), "settings": settings, "changes": changes or ()}
     if dry_run:
-        ready = tuning.begin(model, files, out, **inputs)
+        ready = tuning.prepare(model, files, out, **inputs)
         typer.echo(tuning.dry_run(ready, out, device=device, bleu_on=bleu_on))
         return
-    with last_work(device):
+    with exit_together(device):
         written = tuning.finetune(model, files, out, **inputs, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
-        if written is not None and leads():
+        if written is not None and is_main_process():
             typer.echo(written)
     _exit_if_stopped(written)
 

@@ -36,17 +36,17 @@ class Callbacks:
         self.callbacks = callbacks
 
     def began(self, facts: Report) -> None:
-        for each in self.callbacks:
-            each.began(facts)
+        for callback in self.callbacks:
+            callback.began(facts)
 
     def stepped(self, report: Report) -> None:
-        for each in self.callbacks:
-            each.stepped(report)
+        for callback in self.callbacks:
+            callback.stepped(report)
 
     def validated(self, report: Report) -> None:
-        for each in self.callbacks:
-            each.validated(report)
+        for callback in self.callbacks:
+            callback.validated(report)
 
     def said(self, text: str) -> None:
-        for each in self.callbacks:
-            each.said(text)
+        for callback in self.callbacks:
+            callback.said(text)

@@ -25,8 +25,8 @@ def check_fits(settings: Settings, store: Store) -> None:
     for split in ("train", "valid"):
         if not len(store.pairs(split)):
             raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
-    pairs = [store.pairs(split) for split in ("train", "valid")]
-    longest = max(int(lengths.max()) + 1 for p in pairs for lengths in (p.src_lengths, p.tgt_lengths))
+    splits = [store.pairs(split) for split in ("train", "valid")]
+    longest = max(int(lengths.max()) + 1 for pairs in splits for lengths in (pairs.src_lengths, pairs.tgt_lengths))
     if longest > settings.model.max_length:
         raise StoreError(
             f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
@@ -57,22 +57,21 @@ def _check_ids(settings: Settings, store: Store) -> None:
 
 
 # The training data of each kind of model.
-FOOD = {None: "parallel text", "decoder": "plain text", "encoder": "plain text", "vision": "images"}
+TRAINING_DATA = {None: "parallel text", "decoder": "plain text", "encoder": "plain text", "vision": "images"}
 
 
 def _check_kind(kind: str | None, store: Store) -> None:
     """Refuse a store for another kind of model."""
-    if store.holds != FOOD[kind]:
-        fitting = " or ".join(
-            f"model.kind={k}" if k else "no model.kind" for k, food in FOOD.items() if food == store.holds
-        )
+    if store.holds != TRAINING_DATA[kind]:
+        kinds = [k for k, data in TRAINING_DATA.items() if data == store.holds]
+        fitting = " or ".join(f"model.kind={k}" if k else "no model.kind" for k in kinds)
         raise StoreError(
-            f"The store {store.path} holds {store.holds}, and this model is trained on {FOOD[kind]}.",
+            f"The store {store.path} holds {store.holds}, and this model is trained on {TRAINING_DATA[kind]}.",
             f"Give another store, or settings with {fitting}.",
         )
 
 
-def first_weights(settings: Settings, store: Store, model: nn.Module) -> StoredModel:
+def initial_model(settings: Settings, store: Store, model: nn.Module) -> StoredModel:
     """The model that training starts from, if it fits."""
     file = named_model(settings.train.start_from)
     start = read_model(file)
@@ -86,7 +85,7 @@ def first_weights(settings: Settings, store: Store, model: nn.Module) -> StoredM
 
 
 def check_resumable(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> None:
-    """Refuse tensors that are not the model's: copying would broadcast one of a wrong shape."""
+    """Refuse a checkpoint with other tensors than the model's: copying would broadcast a wrong shape."""
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     if {name: array.shape for name, array in checkpoint.weights.items()} != shapes:
         raise broken(folder / "weights.safetensors", ValueError("its tensors are not those of the model"))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from onehop.model.device import is_out_of_memory
 from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.loss import Loss
-from onehop.training.dataloader import Fed, Fixed, Update, tensors_of
+from onehop.training.dataloader import DeviceBatch, FixedShapes, Update, tensors_of
 from onehop.training.step import (
     Compute,
     Objective,
@@ -27,14 +27,14 @@ from onehop.training.step import (
 )
 
 
-def copy_all(into: list[Tensor], given: list[Tensor]) -> None:
+def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
     """Copy tensors with one launch per dtype: between two steps the device waits for the host."""
-    for dtype in {tensor.dtype for tensor in into}:
-        pairs = [(own, new) for own, new in zip(into, given, strict=True) if own.dtype == dtype]
+    for dtype in {tensor.dtype for tensor in targets}:
+        pairs = [(own, new) for own, new in zip(targets, sources, strict=True) if own.dtype == dtype]
         torch._foreach_copy_([own for own, _ in pairs], [new for _, new in pairs], non_blocking=True)
 
 
-class ShortTwin:
+class BFloat16Twin:
     """A copy of a model on a GPU with bfloat16 weights in its linear layers; all other tensors are shared.
 
     All weights are cast to bfloat16 together, once a step, instead of one by one where they are used. Their gradients
@@ -44,43 +44,44 @@ class ShortTwin:
     def __init__(self, objective: Objective, dtype: torch.dtype = torch.bfloat16) -> None:
         own = (*objective.parameters(), *objective.buffers())
         self.objective = deepcopy(objective, {id(tensor): tensor for tensor in own})
-        self.long: list[Tensor] = []
-        self.short: list[Tensor] = []
+        self.masters: list[Tensor] = []
+        self.copies: list[Tensor] = []
         output = objective.model.output_weight  # tied weights are also an embedding
         for module in self.objective.modules():
             if isinstance(module, nn.Linear) and module.weight is not output:
                 for name, parameter in list(module.named_parameters()):
                     setattr(module, name, nn.Parameter(parameter.detach().to(dtype, copy=True)))
-                    self.long.append(parameter)
-                    self.short.append(getattr(module, name))
+                    self.masters.append(parameter)
+                    self.copies.append(getattr(module, name))
 
     @torch.no_grad()
     def take_weights(self) -> None:
         """Copy the model's present weights, and clear the gradients."""
-        torch._foreach_copy_(self.short, self.long)
-        for parameter in self.short:
+        torch._foreach_copy_(self.copies, self.masters)
+        for parameter in self.copies:
             parameter.grad = None
 
     @torch.no_grad()
     def give_gradients(self) -> None:
         """Copy the gradients to the model. Unused weights have none."""
-        found = [(own, short.grad) for own, short in zip(self.long, self.short, strict=True) if short.grad is not None]
-        lengthened = [torch.empty_like(own) for own, _ in found]
-        torch._foreach_copy_(lengthened, [gradient for _, gradient in found])
-        for (own, _), gradient in zip(found, lengthened, strict=True):
+        pairs = zip(self.masters, self.copies, strict=True)
+        used = [(own, twin.grad) for own, twin in pairs if twin.grad is not None]
+        gradients = [torch.empty_like(own) for own, _ in used]
+        torch._foreach_copy_(gradients, [gradient for _, gradient in used])
+        for (own, _), gradient in zip(used, gradients, strict=True):
             own.grad = gradient
 
 
 class RecordedStep:
     """The steps of one process on one GPU, for batches in the shapes of the first."""
 
-    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, clip: float, fed: Fed) -> None:
+    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, clip: float, batch: DeviceBatch) -> None:
         self.model, self.optimizer = objective.model, optimizer
-        self.twin = ShortTwin(objective)
-        self.fed = fed
+        self.twin = BFloat16Twin(objective)
+        self.batch = batch
         # A validation's translation may replace the position tables by longer ones; the graph keeps using these.
         self.tables = list(self.model.buffers())
-        self.scale = torch.zeros((), device=fed.labels.device)
+        self.scale = torch.zeros((), device=batch.labels.device)
         compute = compiled(self.twin.objective)
         random = torch.cuda.get_rng_state()
         warm_up(lambda: self._pass(compute), 2)
@@ -89,24 +90,24 @@ class RecordedStep:
         self.gradients = [p.grad for p in self.model.parameters()]
         self.clip = clip
         self.update: CudaGraph[None] | None = None
-        self.passed, self.aside = torch.cuda.Event(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.passed, self.side_stream = torch.cuda.Event(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def _pass(self, compute: Compute) -> tuple[Loss, Tensor, Tensor]:
         self.optimizer.zero_grad()  # to None: the graph's own gradients are overwritten, not added to
         self.twin.take_weights()
-        loss = forward_and_backward(compute, self.fed, self.scale)
+        loss = forward_and_backward(compute, self.batch, self.scale)
         self.twin.give_gradients()
         norm = gradient_norm(self.model)
         return loss, norm, torch.stack([loss.objective, loss.nll, norm])
 
-    def fits(self, fed: Fed) -> bool:
+    def fits(self, batch: DeviceBatch) -> bool:
         """Whether a batch has the recorded shapes."""
-        pairs = zip(tensors_of(self.fed), tensors_of(fed), strict=True)
+        pairs = zip(tensors_of(self.batch), tensors_of(batch), strict=True)
         return all(own.shape == new.shape for own, new in pairs)
 
-    def run(self, fed: Fed, scale: float) -> tuple[Loss, Tensor]:
+    def run(self, batch: DeviceBatch, scale: float) -> tuple[Loss, Tensor]:
         """Loss and gradients of a batch, and the gradients' norm."""
-        copy_all(tensors_of(self.fed), tensors_of(fed))
+        copy_all(tensors_of(self.batch), tensors_of(batch))
         self.scale.fill_(scale)
         if self.update is None:
             self._point_to_gradients()
@@ -127,8 +128,8 @@ class RecordedStep:
             self.update = CudaGraph(self._apply)
         else:
             self.update.replay()
-        self.aside.wait_event(self.passed)
-        with torch.cuda.stream(self.aside):
+        self.side_stream.wait_event(self.passed)
+        with torch.cuda.stream(self.side_stream):
             numbers: list[float] = self.passes.results[2].tolist()
         return numbers
 
@@ -144,10 +145,10 @@ class RecordedStep:
 class CudaGraphStep:
     """Steps of one process on one GPU, replayed from CUDA graphs; `plain` runs what does not have the fixed shapes."""
 
-    def __init__(self, plain: PlainStep, fixed: Fixed) -> None:
-        self.plain, self.fixed = plain, fixed
+    def __init__(self, plain: PlainStep, shapes: FixedShapes) -> None:
+        self.plain, self.shapes = plain, shapes
         self.recorded: RecordedStep | None = None
-        self.ahead: tuple[Update, Fed] | None = None  # the next update's batch, already on the device
+        self.ahead: tuple[Update, DeviceBatch] | None = None  # the next update's batch, already on the device
 
     def run(self, number: int, update: Update, peek: Callable[[], Update | None]) -> StepResult:
         """Replay a step, and copy the next batch to the device meanwhile."""
@@ -171,16 +172,16 @@ class CudaGraphStep:
         if len(update.batches) > 1:
             return None
         self.plain.prepare(number)
-        fed = ahead[1] if ahead and ahead[0] is update else self.plain.feed(update.batches[0], self.fixed)
+        batch = ahead[1] if ahead and ahead[0] is update else self.plain.to_device(update.batches[0], self.shapes)
         train = self.plain.train
-        if self.recorded is None and self.fixed.are_of(fed, copies=2 if train.r_drop else 1):
+        if self.recorded is None and self.shapes.match(batch, copies=2 if train.r_drop else 1):
             # The first batch's tensors become the buffers of all later ones.
-            self.recorded = RecordedStep(self.plain.objective, self.plain.optimizer, train.clip, fed)
-        if self.recorded is None or not self.recorded.fits(fed):
+            self.recorded = RecordedStep(self.plain.objective, self.plain.optimizer, train.clip, batch)
+        if self.recorded is None or not self.recorded.fits(batch):
             return None
-        self.recorded.run(fed, 1 / update.tokens)
+        self.recorded.run(batch, 1 / update.tokens)
         return self.recorded
 
     def _look_ahead(self, following: Update | None) -> None:
         with suppress(torch.OutOfMemoryError):  # there may be enough memory later
-            self.ahead = (following, self.plain.feed(following.batches[0], self.fixed)) if following else None
+            self.ahead = (following, self.plain.to_device(following.batches[0], self.shapes)) if following else None

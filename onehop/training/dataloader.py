@@ -30,23 +30,23 @@ EpochPairs = Callable[[int], Pairs]
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedShapes:
     """The shapes that every batch is padded to, for a compiled graph."""
 
     rows: int
     sentences: int
     longest: int
 
-    def are_of(self, fed: "Fed", copies: int = 1) -> bool:
+    def match(self, batch: "DeviceBatch", copies: int = 1) -> bool:
         """Whether a batch has these shapes. A batch that is too large does not."""
-        packing = fed.tgt.packing
-        as_many = packing is not None and len(packing.starts) == copies * self.sentences + 1
-        return as_many and len(fed.labels) == copies * self.rows
+        packing = batch.tgt.packing
+        same_sentences = packing is not None and len(packing.starts) == copies * self.sentences + 1
+        return same_sentences and len(batch.labels) == copies * self.rows
 
 
 @dataclass(frozen=True)
-class Fed:
-    """One batch on the device."""
+class DeviceBatch:
+    """One batch on the device. Sentences are packed end to end in one row."""
 
     src: Tokens
     tgt: Tokens
@@ -76,15 +76,15 @@ def updates(
     seed, accumulate = settings.train.seed, settings.train.accumulate
     current = Epoch(pairs_of(epoch), budget, seed, epoch)
     while True:
-        taken: list[Batch] = []
-        while len(taken) < accumulate:
+        batches: list[Batch] = []
+        while len(batches) < accumulate:
             while batch >= len(current):  # small fractions of few pairs may leave an epoch empty
                 epoch, batch = epoch + 1, 0
                 current = Epoch(pairs_of(epoch), budget, seed, epoch)
-            taken.append(task(current[batch], seed, epoch, batch) if task else current[batch])
+            batches.append(task(current[batch], seed, epoch, batch) if task else current[batch])
             batch += 1
-        tokens, src_tokens = sum(b.tokens for b in taken), sum(len(b.src) for b in taken)
-        yield Update(taken, tokens, src_tokens, epoch, batch)
+        tokens, src_tokens = sum(b.tokens for b in batches), sum(len(b.src) for b in batches)
+        yield Update(batches, tokens, src_tokens, epoch, batch)
 
 
 Item = TypeVar("Item")
@@ -95,45 +95,45 @@ class Peekable(Generic[Item]):
 
     def __init__(self, items: Iterator[Item]) -> None:
         self.items = items
-        self.shown: list[Item] = []
+        self.peeked: list[Item] = []
 
     def __iter__(self) -> Iterator[Item]:
         return self
 
     def __next__(self) -> Item:
-        return self.shown.pop() if self.shown else next(self.items)
+        return self.peeked.pop() if self.peeked else next(self.items)
 
     def peek(self) -> Item | None:
         """The next item; None at the end."""
-        if not self.shown:
-            self.shown.extend(itertools.islice(self.items, 1))
-        return self.shown[0] if self.shown else None
+        if not self.peeked:
+            self.peeked.extend(itertools.islice(self.items, 1))
+        return self.peeked[0] if self.peeked else None
 
 
 @contextlib.contextmanager
 def prefetch(
     items: Iterator[Item], depth: int = 4, until: Callable[[], bool] = lambda: False
-) -> Iterator[Iterator[Item]]:
-    """The same items, made by a thread up to `depth` of them before they are asked for.
+) -> Iterator[Peekable[Item]]:
+    """The same items, of which a thread makes up to `depth` in advance.
 
     The iteration ends at once when `until` is true: making a new epoch may take a minute, too long after Ctrl-C.
     Leaving the block joins the thread. A thread that still runs when the interpreter ends can abort the process.
     """
-    waiting: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
+    buffer: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
     stopped = threading.Event()
-    thread = threading.Thread(target=_fill, args=(items, waiting, stopped), name="onehop-prefetch")
+    thread = threading.Thread(target=_fill, args=(items, buffer, stopped), name="onehop-prefetch")
     thread.start()
     try:
-        yield _taken(waiting, until)
+        yield Peekable(_drain(buffer, until))
     finally:
         stopped.set()
         thread.join()
 
 
-def _taken(waiting: "queue.Queue[Item | BaseException | None]", until: Callable[[], bool]) -> Iterator[Item]:
+def _drain(buffer: "queue.Queue[Item | BaseException | None]", until: Callable[[], bool]) -> Iterator[Item]:
     while not until():
         try:
-            item = waiting.get(timeout=0.2)
+            item = buffer.get(timeout=0.2)
         except queue.Empty:
             continue
         if item is None:
@@ -143,13 +143,13 @@ def _taken(waiting: "queue.Queue[Item | BaseException | None]", until: Callable[
         yield item
 
 
-def _fill(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: threading.Event) -> None:
+def _fill(items: Iterator[Any], buffer: "queue.Queue[Any]", stopped: threading.Event) -> None:
     """Put items into a queue until the consumer stops; then None, or the exception."""
 
     def put(item: Any) -> None:
         while not stopped.is_set():
             with contextlib.suppress(queue.Full):
-                waiting.put(item, timeout=0.1)
+                buffer.put(item, timeout=0.1)
                 return
 
     try:
@@ -162,46 +162,46 @@ def _fill(items: Iterator[Any], waiting: "queue.Queue[Any]", stopped: threading.
         put(e)
 
 
-def feed(batch: Batch, world: World, fixed: Fixed | None = None, *, twice: bool = False) -> Fed:
+def to_device(batch: Batch, world: World, shapes: FixedShapes | None = None, *, twice: bool = False) -> DeviceBatch:
     """This process's share of a batch, on its device; `twice` repeats it for R-Drop's second pass."""
     if world.size > 1:
-        whole, batch = batch, batch.share(world.rank, world.size)
+        global_batch, batch = batch, batch.share(world.rank, world.size)
         if len(batch.src) == 0:
             # More processes than sentences: this one still takes part in the all-reduce, with zero gradients.
-            first = whole.part(0, 1)
+            first = global_batch.part(0, 1)
             batch = replace(first, labels=np.full_like(first.labels, PAD))
-    if fixed is not None:
-        batch = batch.filled(fixed.rows, fixed.sentences, fixed.longest)
+    if shapes is not None:
+        batch = batch.filled(shapes.rows, shapes.sentences, shapes.longest)
     if twice:
         batch = batch.twice()
-    longest = fixed.longest if fixed else None
-    src = _tokens_of(batch.src, batch.src_lengths, longest, world.device)
-    tgt = _tokens_of(batch.tgt, batch.tgt_lengths, longest, world.device)
-    return Fed(src, tgt, _to_device(batch.labels, world.device))
+    longest = shapes.longest if shapes else None
+    src = _tokens(batch.src, batch.src_lengths, longest, world.device)
+    tgt = _tokens(batch.tgt, batch.tgt_lengths, longest, world.device)
+    return DeviceBatch(src, tgt, _copy(batch.labels, world.device))
 
 
-def tensors_of(fed: Fed) -> list[Tensor]:
-    """The device tensors of a batch, in a fixed order."""
-    sides = [(side.ids, side.positions, side.packing) for side in (fed.src, fed.tgt)]
-    packings = [packing for *_, packing in sides if packing is not None]
+def tensors_of(batch: DeviceBatch) -> list[Tensor]:
+    """The tensors of a batch, in a fixed order."""
+    sides = (batch.src, batch.tgt)
+    packings = [side.packing for side in sides if side.packing is not None]
     return [
-        *(x for ids, positions, _ in sides for x in (ids, positions)),
+        *(x for side in sides for x in (side.ids, side.positions)),
         *(x for packing in packings for x in (packing.starts, packing.sentence_of_row)),
-        fed.labels,
+        batch.labels,
     ]
 
 
-def _tokens_of(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
+def _tokens(ids: NDArray[np.int64], lengths: NDArray[np.int64], longest: int | None, device: torch.device) -> Tokens:
     """Packed sentences as the model's input. Positions are counted here, on the host."""
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     sentence_of_row = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     positions = np.arange(len(ids)) - starts[sentence_of_row]
     longest = int(lengths.max(initial=1)) if longest is None else longest
-    packing = Packing(_to_device(starts, device), _to_device(sentence_of_row, device), longest)
-    return Tokens(_to_device(ids, device)[None], _to_device(positions, device)[None], packing=packing)
+    packing = Packing(_copy(starts, device), _copy(sentence_of_row, device), longest)
+    return Tokens(_copy(ids, device)[None], _copy(positions, device)[None], packing=packing)
 
 
-def _to_device(array: NDArray[np.int64] | NDArray[np.int32], device: torch.device) -> Tensor:
+def _copy(array: NDArray[np.int64] | NDArray[np.int32], device: torch.device) -> Tensor:
     """Copy an array, without waiting where the device allows it."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":

@@ -38,7 +38,7 @@ class World:
     device: torch.device
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes files and prints: rank 0."""
         return self.rank == 0
 
@@ -48,12 +48,12 @@ class World:
             distributed.all_reduce(value)
         return value
 
-    def least(self, value: int) -> int:
+    def min(self, value: int) -> int:
         """The minimum over all processes."""
-        found = torch.tensor(value, device=self.device)
+        tensor = torch.tensor(value, device=self.device)
         if self.size > 1:
-            distributed.all_reduce(found, distributed.ReduceOp.MIN)
-        return int(found)
+            distributed.all_reduce(tensor, distributed.ReduceOp.MIN)
+        return int(tensor)
 
     def wait(self) -> None:
         """A barrier: return when every process is here."""
@@ -66,8 +66,8 @@ class World:
             return flag
         return bool(self.sum(torch.tensor(float(flag), device=self.device)) > 0)
 
-    def spread(self, objective: nn.Module, model: nn.Module, *, shard: bool) -> nn.Module:
-        """Make the gradients averages over all processes; `shard`: each keeps a part of weights and optimiser."""
+    def parallelize(self, objective: nn.Module, model: nn.Module, *, shard: bool) -> nn.Module:
+        """Average the gradients over all processes; `shard`: each keeps a part of weights and optimizer state."""
         if self.size == 1:
             return objective
         if shard:
@@ -82,19 +82,20 @@ class World:
 @contextmanager
 def world(device: str | None = None) -> Iterator[World]:
     """Join the processes that torchrun started, or be the only one."""
-    mine = pick_device(device)
-    if mine.type == "cuda":
-        torch.cuda.set_device(mine)
+    own_device = pick_device(device)
+    if own_device.type == "cuda":
+        torch.cuda.set_device(own_device)
     if processes() == 1:
-        yield World(0, 1, mine)
+        yield World(0, 1, own_device)
         return
     joined_before = distributed.is_initialized()
     if not joined_before:
-        with _told():
-            distributed.init_process_group("nccl" if mine.type == "cuda" else "gloo", timeout=_patience())
+        with _lost_peer_in_one_line():
+            backend = "nccl" if own_device.type == "cuda" else "gloo"
+            distributed.init_process_group(backend, timeout=_peer_timeout())
     try:
-        with _told():
-            yield World(distributed.get_rank(), processes(), mine)
+        with _lost_peer_in_one_line():
+            yield World(distributed.get_rank(), processes(), own_device)
     finally:
         if not joined_before:
             # Gloo's thread frees its last work under a lock and needs the GIL for that; a group destroyed
@@ -103,24 +104,24 @@ def world(device: str | None = None) -> Iterator[World]:
             distributed.destroy_process_group()
 
 
-def _patience() -> timedelta | None:
+def _peer_timeout() -> timedelta | None:
     """How long a process waits for the others; None for torch's own limit."""
-    given = os.environ.get(PEER_SECONDS)
-    if given is None:
+    seconds = os.environ.get(PEER_SECONDS)
+    if seconds is None:
         return None
     try:
-        return timedelta(seconds=max(1.0, float(given)))
+        return timedelta(seconds=max(1.0, float(seconds)))
     except (ValueError, OverflowError):
-        raise SettingsError(f"{PEER_SECONDS} is {given!r}, not a number of seconds.", "Set it to 600.") from None
+        raise SettingsError(f"{PEER_SECONDS} is {seconds!r}, not a number of seconds.", "Set it to 600.") from None
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What torch says about a process that is gone, in one line."""
+def _lost_peer_in_one_line() -> Iterator[None]:
+    """Turn torch's errors about a lost process into a `LostPeerError`."""
     try:
         yield
     except RuntimeError as e:
-        # The errors of gloo are plain ones.
+        # Gloo raises plain RuntimeErrors.
         if not isinstance(e, distributed.DistError) and "gloo" not in str(e):
             raise
         reason = str(e).strip().splitlines()[0].rpartition("] ")[2].rstrip(".")[:200]
@@ -135,8 +136,8 @@ def processes() -> int:
 
 
 @contextmanager
-def last_work(device: str | None) -> Iterator[None]:
-    """Run the last work; one of several processes then exits at once, when all are done, without cleanup.
+def exit_together(device: str | None) -> Iterator[None]:
+    """After the block, one of several processes exits at once when all are done, without cleanup.
 
     Destroying the process group and unloading torch race with their threads, so a finished run would sometimes abort.
     The operating system frees everything. Exceptions propagate as usual.
@@ -144,9 +145,9 @@ def last_work(device: str | None) -> Iterator[None]:
     if processes() == 1:
         yield
         return
-    with world(device) as here:
+    with world(device) as own_world:
         yield
-        here.wait()
+        own_world.wait()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
@@ -159,7 +160,7 @@ def _shard_layers(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, Layer):
             fully_shard(module)
-    # The last ones too: weights still gathered after a validation would hide those that the optimiser knows.
+    # The last ones too: weights still gathered after a validation would hide those that the optimizer knows.
     fully_shard(model, reshard_after_forward=True)
 
 
@@ -168,12 +169,12 @@ def without_sync(module: nn.Module) -> AbstractContextManager[object]:
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor, gathered on every process if it is sharded."""
+def gather(tensor: Tensor) -> Tensor:
+    """The full tensor, on every process if it is sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def spread_like(full: Tensor, example: Tensor) -> Tensor:
+def shard_like(full: Tensor, example: Tensor) -> Tensor:
     """A full tensor with the sharding, dtype and device of another."""
     full = full.to(example.device, example.dtype)
     if isinstance(example, DTensor):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onehop.config import ModelSettings, Settings
 from onehop.data.batches import Batch, Epoch
@@ -13,11 +13,11 @@ from onehop.data.objectives import black_images
 from onehop.data.store import Pairs
 from onehop.errors import SettingsError
 from onehop.machine import available_memory
-from onehop.model.transformer import Predictor, parameter_count
-from onehop.training.dataloader import feed
+from onehop.model.transformer import parameter_count
+from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
 from onehop.training.optimizer import make_optimizer
-from onehop.training.step import apply_gradients, forward_and_backward, gradient_norm
+from onehop.training.step import Objective, apply_gradients, forward_and_backward, gradient_norm
 
 # The paper's budget; a small machine gains nothing from more.
 _MOST_ON_CPU = 25_000
@@ -41,29 +41,23 @@ class Plan:
         return self.state_bytes + self.bytes_per_token * self.batch_tokens
 
 
-def plan(settings: Settings, pairs: Pairs, objective: nn.Module, device: torch.device) -> Plan:
+def plan(settings: Settings, pairs: Pairs, objective: Objective, device: torch.device) -> Plan:
     """Estimate a training on a device."""
     model = objective.model
-    assert isinstance(model, Predictor)
     parameters = parameter_count(objective)
-    per_token = kept_bytes_per_token(objective, settings)
+    per_token = saved_bytes_per_token(objective, settings)
     state = _state_bytes(parameters, device)
-    budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
+    budget = settings.train.batch_tokens or max_token_budget(objective, settings, device)
     epoch = Epoch(pairs, budget, settings.train.seed, 0)
     if not len(epoch):
         raise SettingsError("train.weights leave nothing of a first pass through the pairs.", "Raise them.")
     per_epoch = len(epoch) / settings.train.accumulate
     epochs = settings.train.steps / per_epoch
-    arithmetic = epochs * _epoch_flops(settings.model, epoch, model.vocab_size) * (2 if settings.train.r_drop else 1)
-    seconds = arithmetic / measured_peak(device)
-    return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), epochs, seconds)
-
-
-def _epoch_flops(model: ModelSettings, epoch: Epoch, vocab_size: int) -> float:
-    """FLOPs of one epoch, each side with its EOS."""
-    lengths = (epoch.pairs.src_lengths, epoch.pairs.tgt_lengths)
+    lengths = (pairs.src_lengths, pairs.tgt_lengths)  # without EOS
     src, tgt = (int(side[epoch.order].sum()) + len(epoch.order) for side in lengths)
-    return update_flops(model, vocab_size, src, tgt)
+    flops = epochs * update_flops(settings.model, model.vocab_size, src, tgt) * (2 if settings.train.r_drop else 1)
+    seconds = flops / measured_peak(device)
+    return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), epochs, seconds)
 
 
 def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tokens: int) -> float:
@@ -71,20 +65,19 @@ def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tok
 
     The products of attention scores and values are omitted: at these lengths they are a few percent.
     """
-    heads = model.n_heads
-    queries = model.d_model * heads * (model.key_width + model.value_width)  # W_Q and W_O
-    keys_values = model.d_model * heads * (model.key_width + model.value_width)  # W_K and W_V
+    queries = model.d_model * model.n_heads * (model.key_width + model.value_width)  # W_Q and W_O
+    keys_values = queries  # W_K and W_V
     feed_forward = 2 * model.d_model * model.d_ff
     if model.kind is not None:
-        layers = model.n_decoder_layers if model.kind == "decoder" else model.n_encoder_layers
-        layer = layers * (queries + keys_values + feed_forward)
+        n_layers = model.n_decoder_layers if model.kind == "decoder" else model.n_encoder_layers
+        stack = n_layers * (queries + keys_values + feed_forward)
         if model.kind == "vision":
-            return 6.0 * (src_tokens / (model.patch or 1) ** 2 + tgt_tokens) * layer
-        return 6.0 * tgt_tokens * (layer + vocab_size * model.d_model)
+            return 6.0 * (src_tokens / (model.patch or 1) ** 2 + tgt_tokens) * stack
+        return 6.0 * tgt_tokens * (stack + vocab_size * model.d_model)
     encoder = model.n_encoder_layers * (queries + keys_values + feed_forward)
     decoder = model.n_decoder_layers * (2 * queries + keys_values + feed_forward) + vocab_size * model.d_model
-    across = model.n_decoder_layers * keys_values
-    return 6.0 * (src_tokens * (encoder + across) + tgt_tokens * decoder)
+    cross_attention = model.n_decoder_layers * keys_values
+    return 6.0 * (src_tokens * (encoder + cross_attention) + tgt_tokens * decoder)
 
 
 def measured_peak(device: torch.device) -> float:
@@ -101,12 +94,11 @@ def measured_peak(device: torch.device) -> float:
     return 2.0 * size**3 / min(times)
 
 
-def measured_step(objective: nn.Module, settings: Settings, pairs: Pairs, device: torch.device) -> float:
+def measured_step(objective: Objective, settings: Settings, pairs: Pairs, device: torch.device) -> float:
     """Seconds of one update on this device, the better of two. The learning rate is 0, so the weights do not change."""
     model = objective.model
-    assert isinstance(model, Predictor)
     optimizer = make_optimizer(model, settings.train)
-    budget = settings.train.batch_tokens or budget_that_fits(objective, settings, device)
+    budget = settings.train.batch_tokens or max_token_budget(objective, settings, device)
     epoch = Epoch(pairs, budget, settings.train.seed, 0)
     times = []
     model.train()
@@ -114,8 +106,8 @@ def measured_step(objective: nn.Module, settings: Settings, pairs: Pairs, device
         batch = epoch[i % len(epoch)]
         _wait_for(device)
         began = time.perf_counter()
-        fed = feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0)
-        forward_and_backward(objective, fed, 1 / batch.tokens)
+        on_device = to_device(batch, World(0, 1, device), twice=settings.train.r_drop > 0)
+        forward_and_backward(objective, on_device, 1 / batch.tokens)
         apply_gradients(model, optimizer, settings.train.clip, gradient_norm(model))
         _wait_for(device)
         times.append(time.perf_counter() - began)
@@ -123,7 +115,6 @@ def measured_step(objective: nn.Module, settings: Settings, pairs: Pairs, device
 
 
 def _wait_for(device: torch.device) -> None:
-    """Wait for the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -139,27 +130,26 @@ def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
     return Batch(ids, lengths, ids, ids, lengths)
 
 
-def kept_bytes_per_token(objective: nn.Module, settings: Settings) -> int:
+def saved_bytes_per_token(objective: Objective, settings: Settings) -> int:
     """Bytes kept for the backward pass, counted on a small batch: each buffer once, without the weights."""
     model = objective.model
-    assert isinstance(model, Predictor)
-    kept: dict[int, int] = {}
-    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    saved: dict[int, int] = {}  # bytes by address
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
-    def keep(tensor: Tensor) -> Tensor:
+    def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in weights:
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     device = next(model.parameters()).device
     batch = example_batch(512, min(32, settings.model.max_length), model.vocab_size)
     if settings.model.kind == "vision":
         batch = black_images(512, settings.model.image or 0)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        objective(feed(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        objective(to_device(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
     # The loss also holds a few rows of the vocabulary at once.
-    return sum(kept.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
+    return sum(saved.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
 
 
 def _state_bytes(parameters: int, device: torch.device) -> int:
@@ -167,13 +157,13 @@ def _state_bytes(parameters: int, device: torch.device) -> int:
     return (20 if device.type == "cuda" else 16) * parameters
 
 
-def budget_that_fits(objective: nn.Module, settings: Settings, device: torch.device) -> int:
+def max_token_budget(objective: Objective, settings: Settings, device: torch.device) -> int:
     """The largest token budget that should fit into the free memory."""
     state = _state_bytes(parameter_count(objective), device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        room, most = 0.8 * free, 10**6
+        usable, limit = 0.8 * free, 10**6
     else:
-        room, most = 0.5 * available_memory(), _MOST_ON_CPU
-    fits = int((room - state) / kept_bytes_per_token(objective, settings))
-    return max(2 * settings.model.max_length, min(fits, most) // 64 * 64)
+        usable, limit = 0.5 * available_memory(), _MOST_ON_CPU
+    tokens = int((usable - state) / saved_bytes_per_token(objective, settings))
+    return max(2 * settings.model.max_length, min(tokens, limit) // 64 * 64)

@@ -23,9 +23,7 @@ from onehop.data.corpus import entries_from_names
 from onehop.data.mixture import SourcePart
 from onehop.data.store import Pairs, Store
 from onehop.errors import SettingsError, TextError
-from onehop.model import kernels
 from onehop.model.device import pick_device
-from onehop.model.variants import model_for
 from onehop.storage.model_io import read_model
 from onehop.storage.model_label import check_kind, describe
 from onehop.storage.registry import named_model
@@ -33,7 +31,7 @@ from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import vocabulary_of
 from onehop.training import workflow
 from onehop.training.callbacks import Callback
-from onehop.training.checks import first_weights
+from onehop.training.checks import initial_model
 from onehop.training.estimate import Plan, measured_step, plan
 from onehop.training.optimizer import load_weights
 from onehop.training.step import Objective
@@ -109,8 +107,8 @@ def finetune(
     """
     out = Path(out)
     pick_device(device)  # fail before preparing, which takes minutes
-    tuning = begin(model, files, out, valid=valid, mix=mix, settings=settings, changes=changes)
-    if workflow.leads() and len(tuning.store.pairs("train")) < _FEW_PAIRS:
+    tuning = prepare(model, files, out, valid=valid, mix=mix, settings=settings, changes=changes)
+    if workflow.is_main_process() and len(tuning.store.pairs("train")) < _FEW_PAIRS:
         console().print(f"Fewer than {_FEW_PAIRS:,} pairs teach terms and style at best: look at the result.")
     file = workflow.train(
         tuning.settings,
@@ -121,7 +119,7 @@ def finetune(
         tensorboard=tensorboard,
         bleu_on=bleu_on,
     )
-    if file is not None and workflow.leads():
+    if file is not None and workflow.is_main_process():
         console().print(result_to_text(out, str(model)))
     return file
 
@@ -137,7 +135,7 @@ class FineTuning:
     store: Store
 
 
-def begin(
+def prepare(
     model: str | Path,
     files: Names,
     out: Path,
@@ -148,7 +146,7 @@ def begin(
     changes: Sequence[str] = (),
 ) -> FineTuning:
     """Prepare the text with the model's tokenizer, and choose what was not set."""
-    given = load_tables(settings) if settings is not None else {}
+    tables = load_tables(settings) if settings is not None else {}
     file = named_model(str(model))
     check_kind(file, None)
     content = describe(file).content
@@ -164,32 +162,33 @@ def begin(
         longest=min(_LONGEST, trained.model.max_length - 1),
     )
     chosen = Settings(model=trained.model, tokenizer=trained.tokenizer, data=data)
-    chosen = with_changes(with_tables(chosen, given), changes)
+    chosen = with_changes(with_tables(chosen, tables), changes)
     Run(out).check_overwrites_nothing()
     store = workflow.open_store(chosen, out, None, None, tokenizer=read_model(file).tokenizer)
     _check_language(store)
     chosen = replace(chosen, train=_schedule(chosen, store, str(model)))
-    return FineTuning(with_changes(with_tables(chosen, given), changes), store)
+    return FineTuning(with_changes(with_tables(chosen, tables), changes), store)
 
 
 def _entries_of(
-    model: str | Path, content: Mapping[str, Any], given: Mapping[str, Names]
+    model: str | Path, content: Mapping[str, Any], options: Mapping[str, Names]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, str]]:
     """The files as entries of the settings, and the languages: the model's, which the names must not contradict."""
-    own = (str(content["source"]), str(content["target"]))
+    languages = (str(content["source"]), str(content["target"]))
     entries = {}
-    for option, names in given.items():
+    for option, names in options.items():
         entries[option], named = entries_from_names([str(name) for name in names])
-        if named and not all(own):
-            own = named  # an imported model may not say
-        if named and set(named) != set(own):
+        if named and not all(languages):
+            languages = named  # an imported model may not say
+        src, tgt = languages
+        if named and set(named) != set(languages):
             raise TextError(
-                f"The files are called {named[0]} and {named[1]}, and {model} translates from {own[0]} to {own[1]}.",
-                f"Name them like mine.{own[0]} mine.{own[1]}, or choose another model.",
+                f"The files are called {named[0]} and {named[1]}, and {model} translates from {src} to {tgt}.",
+                f"Name them like mine.{src} mine.{tgt}, or choose another model.",
             )
-    if not all(own):
+    if not all(languages):
         raise TextError(f"{model} does not say its languages.", "Name the files after them, such as mine.en mine.de.")
-    return entries, own
+    return entries, languages
 
 
 def _check_language(store: Store) -> None:
@@ -205,14 +204,15 @@ def _check_language(store: Store) -> None:
 
 def _schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
     """The schedule: small batches, a small learning rate that decays to 0, a few epochs, the best validation kept."""
-    asked, usual = settings.train, TrainSettings()
-    weights = asked.weights or _mix_weights(store)
+    train, default = settings.train, TrainSettings()
+    weights = train.weights or _mix_weights(store)
     pairs = store.pairs("train", weights)
-    longest = max(int(side.max()) for side in (pairs.src_lengths, pairs.tgt_lengths)) + 1
-    fitting = max(min(max(_tokens_of(pairs) // BATCHES, LEAST_TOKENS), _MOST_TOKENS) // 64 * 64, longest)
-    budget = fitting if asked.batch_tokens in (0, usual.batch_tokens) else asked.batch_tokens
-    steps = min(max(_EPOCHS * len(Epoch(pairs, budget, asked.seed, 0)), LEAST_STEPS), _MOST_STEPS)
-    steps = steps if asked.steps == usual.steps else asked.steps  # the rest follows from the number of steps
+    budget, steps = train.batch_tokens, train.steps
+    if budget in (0, default.batch_tokens):
+        longest = max(int(side.max()) for side in (pairs.src_lengths, pairs.tgt_lengths)) + 1
+        budget = max(min(max(_tokens_of(pairs) // BATCHES, LEAST_TOKENS), _MOST_TOKENS) // 64 * 64, longest)
+    if steps == default.steps:  # the rest follows from the number of steps
+        steps = min(max(_EPOCHS * len(Epoch(pairs, budget, train.seed, 0)), LEAST_STEPS), _MOST_STEPS)
     every = max(1, steps // _VALIDATIONS)
     return TrainSettings(
         start_from=model,
@@ -242,8 +242,8 @@ def _tokens_of(pairs: Pairs) -> int:
 
 def _mix_weights(store: Store) -> dict[str, float] | None:
     """Weights with which an epoch holds no more general pairs than pairs of the domain; None if there are none."""
-    own = len(store.description["made_from"]["files"]["train"])
-    domain, general = store.sources[:own], store.sources[own:]
+    files = len(store.description["made_from"]["files"]["train"])
+    domain, general = store.sources[:files], store.sources[files:]
     if not general:
         return None
     if not sum(pairs for _, pairs in general):
@@ -260,37 +260,36 @@ def _mix_weights(store: Store) -> dict[str, float] | None:
 def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on: int = 200) -> str:
     """The plan of a fine-tuning and its duration here, measured on a step and some translations."""
     settings, store, where = tuning.settings, tuning.store, pick_device(device)
-    workflow.check_begins(workflow.as_prepared(settings, store), store, out)
-    model = kernels.fuse(model_for(settings.model, vocabulary_of(store.tokenizer).vocab_size).to(where))
-    load_weights(model, first_weights(settings, store, model).weights())
-    objective = Objective(model, settings.train.label_smoothing, settings.train.r_drop)
+    workflow.check_can_start(workflow.as_prepared(settings, store), store, out)
+    objective = Objective.of(settings, vocabulary_of(store.tokenizer).vocab_size, where)
+    load_weights(objective.model, initial_model(settings, store, objective.model).weights())
     pairs = store.pairs("train", settings.train.weights)
-    found = plan(settings, pairs, objective, where)
+    estimate = plan(settings, pairs, objective, where)
     step = measured_step(objective, settings, pairs, where)
     # Without gradients a pass takes a third of the time.
-    validation = step / 3 * _tokens_of(store.pairs("valid")) / found.batch_tokens
+    validation = step / 3 * _tokens_of(store.pairs("valid")) / estimate.batch_tokens
     sentences = min(bleu_on, len(store.pairs("valid")))
     if sentences:
         timed = min(_TIMED_SENTENCES, sentences)
         began = time.perf_counter()
-        workflow.translating_validator(store, timed)(model.eval())
+        workflow.bleu_validator(store, timed)(objective.model.eval())
         validation += (time.perf_counter() - began) * sentences / timed
-    return plan_to_text(settings, store, found, step, validation)
+    return plan_to_text(settings, store, estimate, step, validation)
 
 
-def plan_to_text(settings: Settings, store: Store, found: Plan, step: float, validation: float) -> str:
+def plan_to_text(settings: Settings, store: Store, plan: Plan, step: float, validation: float) -> str:
     """The text of a dry run."""
     train = settings.train
     validations = 2 + (train.steps - 1) // train.validate_every  # before the first step, in between, at the end
     seconds = train.steps * step + validations * validation
-    disk = 40 * found.parameters / 1e9  # two checkpoints with Adam's moments and an average, the best, the result
+    disk = 40 * plan.parameters / 1e9  # two checkpoints with Adam's moments and an average, the best, the result
     return (
-        f"{train.start_from}: {found.parameters:,} parameters, {store.source} → {store.target}\n"
+        f"{train.start_from}: {plan.parameters:,} parameters, {store.source} → {store.target}\n"
         f"{len(store.pairs('train')):,} pairs to train on, {len(store.pairs('valid')):,} to validate on\n"
-        f"{train.steps:,} steps of {found.batch_tokens:,} tokens are {found.epochs:.1f} epochs; "
+        f"{train.steps:,} steps of {plan.batch_tokens:,} tokens are {plan.epochs:.1f} epochs; "
         f"learning rate up to {train.learning_rate:.0e}; {validations} validations\n"
         f"about {workflow.duration(seconds)} here: a step took {step:.1f} s, a validation takes {validation:.0f} s\n"
-        f"about {found.memory_bytes / 1e9:.1f} GB of memory and {disk:.1f} GB of disk\n"
+        f"about {plan.memory_bytes / 1e9:.1f} GB of memory and {disk:.1f} GB of disk\n"
         f"nothing was trained; the prepared text is in {store.path}"
     )
 
@@ -298,8 +297,8 @@ def plan_to_text(settings: Settings, store: Store, found: Plan, step: float, val
 def result_to_text(out: Path, model: str) -> str:
     """The gain of the result over the initial model."""
     validations = [line for line in read_metrics(out / "metrics.jsonl") if "valid_nll" in line]
-    kept = read_model(out / "model.safetensors").provenance["averaged_steps"]
-    first, last = (next(line for line in validations if line["step"] == step) for step in (0, kept[-1]))
+    steps = read_model(out / "model.safetensors").provenance["averaged_steps"]
+    first, last = (next(line for line in validations if line["step"] == step) for step in (0, steps[-1]))
     if first is last:
         return f"No validation was better than {model} itself, which is the result. More pairs may help."
     scores = [f"loss {first['valid_nll']:.3f} → {last['valid_nll']:.3f}"]

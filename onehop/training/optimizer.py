@@ -3,57 +3,55 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from onehop.config import TrainSettings
 from onehop.storage.checkpoint_arrays import Arrays
-from onehop.training.distributed import spread_like, whole
+from onehop.training.distributed import gather, shard_like
 
 
-class Average:
-    """An exponential moving average (EMA) of the weights."""
+class EMA:
+    """An exponential moving average of the weights."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.followed = dict(model.named_parameters())
-        self.weights = {name: p.detach().clone() for name, p in self.followed.items()}
+        self.parameters = dict(model.named_parameters())
+        self.weights = {name: p.detach().clone() for name, p in self.parameters.items()}
 
     @torch.no_grad()
-    def add(self, step: int) -> None:
+    def update(self, step: int) -> None:
         """Move towards the present weights, faster at first, so that the initial weights are forgotten."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.weights.values()), list(self.followed.values()), 1 - decay)
+        torch._foreach_lerp_(list(self.weights.values()), list(self.parameters.values()), 1 - decay)
 
     @contextmanager
-    def in_place(self, model: nn.Module) -> Iterator[None]:
+    def swapped_in(self, model: nn.Module) -> Iterator[None]:
         """A context in which the model has the average as its weights."""
         own = {name: p.detach().clone() for name, p in model.named_parameters()}
-        self.copy_into(model, self.weights)
+        _copy_into(model, self.weights)
         try:
             yield
         finally:
-            self.copy_into(model, own)
-
-    @staticmethod
-    @torch.no_grad()
-    def copy_into(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-        for name, p in model.named_parameters():
-            p.copy_(weights[name])
+            _copy_into(model, own)
 
     def load(self, arrays: Arrays) -> None:
         """Load the average from a checkpoint."""
         for name, p in self.weights.items():
-            p.copy_(spread_like(torch.from_numpy(arrays[f"ema.{name}"]), p))
+            p.copy_(shard_like(torch.from_numpy(arrays[f"ema.{name}"]), p))
 
 
-def make_optimizer(model: nn.Module, train: TrainSettings, *, recorded: bool = False) -> torch.optim.Optimizer:
+@torch.no_grad()
+def _copy_into(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, p in model.named_parameters():
+        p.copy_(weights[name])
+
+
+def make_optimizer(model: nn.Module, train: TrainSettings, *, capturable: bool = False) -> torch.optim.Optimizer:
     """Adam with the paper's constants; decoupled weight decay on matrices only.
 
-    `recorded`: its steps can be captured in a CUDA graph, with step counts and learning rate on the device.
+    `capturable`: for a CUDA graph, step counts and learning rate are on the device.
     """
     parameters = list(model.parameters())
     groups = [
@@ -61,8 +59,8 @@ def make_optimizer(model: nn.Module, train: TrainSettings, *, recorded: bool = F
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
     betas = (train.beta1, train.beta2)
-    rate = torch.zeros((), device=parameters[0].device) if recorded else 0.0
-    return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=train.epsilon, fused=True, capturable=recorded)
+    rate = torch.zeros((), device=parameters[0].device) if capturable else 0.0
+    return torch.optim.AdamW(groups, lr=rate, betas=betas, eps=train.epsilon, fused=True, capturable=capturable)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -76,18 +74,15 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
     """Adam's moments and step counts by parameter."""
-    return {
-        f"{key}.{name}": to_numpy(value)
-        for name, p in model.named_parameters()
-        for key, value in optimizer.state[p].items()
-    }
+    named = model.named_parameters()
+    return to_arrays({f"{key}.{name}": value for name, p in named for key, value in optimizer.state[p].items()})
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
     """Restore Adam's moments."""
     for name, p in model.named_parameters():
         if f"exp_avg.{name}" in arrays:
-            moments = {k: spread_like(torch.from_numpy(arrays[f"{k}.{name}"]), p) for k in ("exp_avg", "exp_avg_sq")}
+            moments = {k: shard_like(torch.from_numpy(arrays[f"{k}.{name}"]), p) for k in ("exp_avg", "exp_avg_sq")}
             step = torch.from_numpy(arrays[f"step.{name}"]).to(p.device)
             optimizer.state[p] = {"step": step, **moments}
 
@@ -95,12 +90,16 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, arrays: A
 @torch.no_grad()
 def load_weights(model: nn.Module, arrays: Arrays) -> None:
     for name, p in model.named_parameters():
-        p.copy_(spread_like(torch.from_numpy(arrays[name]), p))
+        p.copy_(shard_like(torch.from_numpy(arrays[name]), p))
 
 
-def to_numpy(tensor: Tensor) -> NDArray[Any]:
-    """A tensor's values on the host, gathered if it is sharded."""
-    return whole(tensor.detach()).cpu().numpy()
+def weight_arrays(model: nn.Module) -> Arrays:
+    return to_arrays(dict(model.named_parameters()))
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> Arrays:
+    """The tensors' values on the host, gathered if they are sharded. Every process must call it."""
+    return {name: gather(tensor.detach()).cpu().numpy() for name, tensor in tensors.items()}
 
 
 def learning_rate(step: int, settings: TrainSettings, d_model: int) -> float:

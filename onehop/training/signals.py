@@ -24,12 +24,12 @@ class Stop:
         return self.reason in ("SIGINT", "SIGTERM")
 
 
-_last: list[int] = []
+_received: int | None = None
 
 
 def stopping_signal() -> int | None:
     """The signal that stopped the last training of this process, if one did."""
-    return _last[0] if _last else None
+    return _received
 
 
 @contextmanager
@@ -42,18 +42,20 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
         yield
         return
 
-    told: list[float] = []
-    _last.clear()
+    global _received
+    _received = None
+    times: list[float] = []
 
-    def tell(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        global _received
         stop.reason = signal.Signals(number).name
-        _last[:] = [number]
-        told.append(time.monotonic())
-        if told[-1] - told[0] > 1.0:
+        _received = number
+        times.append(time.monotonic())
+        if times[-1] - times[0] > 1.0:
             signal.signal(number, old[signal.Signals(number)])
             signal.raise_signal(number)
 
-    old = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -13,17 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from onehop.config import TrainSettings
+from onehop.config import Settings, TrainSettings
 from onehop.data.batches import Batch
 from onehop.errors import RunError
 from onehop.model import kernels
 from onehop.model.device import is_out_of_memory
 from onehop.model.loss import Loss, allowed_tokens, cross_entropy, divergence
 from onehop.model.transformer import Predictor
-from onehop.training.dataloader import Fed, Fixed, Update, feed
-from onehop.training.distributed import World, whole, without_sync
+from onehop.model.variants import model_for
+from onehop.training.dataloader import DeviceBatch, FixedShapes, Update, to_device
+from onehop.training.distributed import World, gather, without_sync
 
-Compute = Callable[[Fed], tuple[Tensor, Tensor]]
+Compute = Callable[[DeviceBatch], tuple[Tensor, Tensor]]
 
 
 class Objective(nn.Module):
@@ -40,26 +41,32 @@ class Objective(nn.Module):
         self.r_drop = r_drop
         self.sharded = sharded
 
-    def forward(self, fed: Fed) -> tuple[Tensor, Tensor]:
+    @classmethod
+    def of(cls, settings: Settings, vocab_size: int, device: torch.device, *, sharded: bool = False) -> "Objective":
+        """A fresh model of these settings, with kernels where they apply, and its loss."""
+        model = kernels.fuse(model_for(settings.model, vocab_size).to(device))
+        return cls(model, settings.train.label_smoothing, settings.train.r_drop, sharded=sharded)
+
+    def forward(self, batch: DeviceBatch) -> tuple[Tensor, Tensor]:
         """The objective and the negative log-likelihood, summed over the batch."""
         model = self.model
         if not self.r_drop and not self.sharded:
-            states = model.states(fed.src, fed.tgt)
+            states = model.states(batch.src, batch.tgt)
             weight, bias = model.output_weight, model.output_bias
-            loss = model.output_loss(states[0], weight, bias, fed.labels, self.label_smoothing)
+            loss = model.output_loss(states[0], weight, bias, batch.labels, self.label_smoothing)
             return loss.objective, loss.nll
-        logits = model(fed.src, fed.tgt)[0]
+        logits = model(batch.src, batch.tgt)[0]
         allowed = None if self.sharded else allowed_tokens(model.output_bias)
-        loss = cross_entropy(logits, fed.labels, self.label_smoothing, allowed=allowed)
+        loss = cross_entropy(logits, batch.labels, self.label_smoothing, allowed=allowed)
         if not self.r_drop:
             return loss.objective, loss.nll
         # The batch is there twice, with different dropout: half of the sum, so that a token counts once.
         one, two = logits.chunk(2)
-        apart = divergence(one, two, fed.labels.chunk(2)[0])
-        return (loss.objective + self.r_drop * apart) / 2, loss.nll / 2
+        kl = divergence(one, two, batch.labels.chunk(2)[0])
+        return (loss.objective + self.r_drop * kl) / 2, loss.nll / 2
 
 
-def precision(device: torch.device) -> AbstractContextManager[object]:
+def autocast(device: torch.device) -> AbstractContextManager[object]:
     """bfloat16 arithmetic on float32 weights on a GPU, float32 throughout on a CPU."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
@@ -73,7 +80,7 @@ def compiled(module: nn.Module) -> Compute:
         with suppress(ImportError):
             from torch._inductor.exc import OperatorIssue
 
-            OperatorIssue.operator_str = staticmethod(_name_alone)  # type: ignore[method-assign]
+            OperatorIssue.operator_str = staticmethod(lambda target, args, kwargs: str(target))  # type: ignore[method-assign]
     return torch.compile(module, dynamic=False, options=_compiler_options())
 
 
@@ -95,22 +102,16 @@ def _compiler_options() -> dict[str, Any] | None:
     return {"post_grad_custom_pre_pass": SumsInside()}
 
 
-def _name_alone(target: Any, args: Any, kwargs: Any) -> str:
-    """An operator's name for the compiler's log."""
-    return str(target)
-
-
-def forward_and_backward(compute: Compute, fed: Fed, scale: float | Tensor) -> Loss:
+def forward_and_backward(compute: Compute, batch: DeviceBatch, scale: float | Tensor) -> Loss:
     """Accumulate a batch's gradients, times `scale`."""
-    with precision(fed.labels.device):
-        objective, nll = compute(fed)
+    with autocast(batch.labels.device):
+        objective, nll = compute(batch)
         (objective * scale).backward()  # type: ignore[no-untyped-call]
     return Loss(objective.detach(), nll)
 
 
 def gradient_norm(model: nn.Module) -> Tensor:
-    """The global gradient norm."""
-    return whole(nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
+    return gather(nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None]))
 
 
 def apply_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, norm: Tensor) -> None:
@@ -161,19 +162,19 @@ class PlainStep:
         optimizer: torch.optim.Optimizer,
         train: TrainSettings,
         world: World,
-        fixed: Fixed | None = None,
+        shapes: FixedShapes | None = None,
     ) -> None:
         self.objective, self.model, self.parallel = objective, objective.model, parallel
-        self.optimizer, self.train, self.world, self.fixed = optimizer, train, world, fixed
-        self.compute: Compute = parallel if fixed is None else compiled(parallel)
+        self.optimizer, self.train, self.world, self.shapes = optimizer, train, world, shapes
+        self.compute: Compute = parallel if shapes is None else compiled(parallel)
 
     def run(
         self, number: int, update: Update, peek: Callable[[], Update | None], *, too_large: bool = False
     ) -> StepResult:
         """Update the weights if loss and gradients are finite. `too_large`: the update does not fit in memory."""
         loss, norm, parts = self.gradients(number, update, too_large=too_large)
-        objective, nll, length = torch.stack([loss.objective, loss.nll, norm]).tolist()  # waits for the device
-        result = StepResult(objective, nll, length, parts)
+        objective, nll, gradient = torch.stack([loss.objective, loss.nll, norm]).tolist()  # waits for the device
+        result = StepResult(objective, nll, gradient, parts)
         if result.finite:
             apply_gradients(self.model, self.optimizer, self.train.clip, norm)
         return result
@@ -183,20 +184,16 @@ class PlainStep:
 
         Parts of a compiled step's fixed shapes would need as much memory as the whole, so they are not compiled.
         """
-        if not too_large:
-            try:
-                return *self._backward(number, update.batches, update.tokens, self.fixed, self.compute), 0
-            except RuntimeError as e:
-                if not is_out_of_memory(e):
-                    raise
-        parts = update.batches
+        parts = self._halves(number, update.batches) if too_large else update.batches
         while True:
-            parts = self._halves(number, parts)
+            split = parts is not update.batches
+            shapes, compute = (None, self.parallel) if split else (self.shapes, self.compute)
             try:
-                return *self._backward(number, parts, update.tokens, None, self.parallel), len(parts)
+                return *self._backward(number, parts, update.tokens, shapes, compute), len(parts) if split else 0
             except RuntimeError as e:
                 if not is_out_of_memory(e):
                     raise
+            parts = self._halves(number, parts)
 
     def _halves(self, number: int, parts: list[Batch]) -> list[Batch]:
         if self.world.size > 1 or all(len(b.src_lengths) < 2 for b in parts):
@@ -209,30 +206,30 @@ class PlainStep:
 
     def prepare(self, number: int) -> None:
         """Seed dropout for a step, and set the training mode."""
-        torch.manual_seed(_mixed(self.train.seed, number, self.world.rank))
+        torch.manual_seed(_mix_seeds(self.train.seed, number, self.world.rank))
         if not self.model.training:  # checking is cheaper than visiting all modules
             self.model.train()
 
-    def feed(self, batch: Batch, fixed: Fixed | None) -> Fed:
-        return feed(batch, self.world, fixed, twice=self.train.r_drop > 0)
+    def to_device(self, batch: Batch, shapes: FixedShapes | None) -> DeviceBatch:
+        return to_device(batch, self.world, shapes, twice=self.train.r_drop > 0)
 
     def _backward(
-        self, number: int, parts: list[Batch], tokens: int, fixed: Fixed | None, compute: Compute
+        self, number: int, parts: list[Batch], tokens: int, shapes: FixedShapes | None, compute: Compute
     ) -> tuple[Loss, Tensor]:
         self.prepare(number)
         world = self.world
         objective = torch.zeros((), device=world.device)
         nll = torch.zeros((), device=world.device)
         for i, batch in enumerate(parts):
-            fed = self.feed(batch, fixed)
+            on_device = self.to_device(batch, shapes)
             with without_sync(self.parallel) if i + 1 < len(parts) else nullcontext():
                 # DDP averages the gradients; the sum is needed.
-                loss = forward_and_backward(compute, fed, world.size / tokens)
+                loss = forward_and_backward(compute, on_device, world.size / tokens)
             objective += loss.objective
             nll += loss.nll
         return Loss(world.sum(objective), world.sum(nll)), gradient_norm(self.model)
 
 
-def _mixed(*numbers: int) -> int:
+def _mix_seeds(*numbers: int) -> int:
     """One seed from several numbers, so that neighbouring steps are independent."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -17,10 +17,10 @@ from onehop.model.device import is_out_of_memory
 from onehop.model.transformer import Predictor
 from onehop.model.variants import model_for
 from onehop.training.callbacks import Report
-from onehop.training.dataloader import feed
+from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
-from onehop.training.optimizer import Average, load_weights, to_numpy
-from onehop.training.step import Objective, precision
+from onehop.training.optimizer import EMA, load_weights, weight_arrays
+from onehop.training.step import Objective, autocast
 
 Validator = Callable[[Predictor], Mapping[str, Any]]
 
@@ -43,22 +43,22 @@ class Validation:
         self.objective = Objective(model, 0.0, 0.0, sharded=self.sharded)
 
     @torch.no_grad()
-    def __call__(self, average: Average | None, budget: int) -> Report:
+    def __call__(self, ema: EMA | None, budget: int) -> Report:
         """Validate the EMA of the weights if there is one, else the weights."""
         self.model.eval()
-        with average.in_place(self.model) if average else nullcontext():
+        with ema.swapped_in(self.model) if ema else nullcontext():
             nll = self.loss(budget)
             report: Report = {"valid_nll": nll, "valid_perplexity": math.exp(min(nll, 50.0))}
             if self.validator:
-                report |= self.validator(self.whole_model())
+                report |= self.validator(self.gathered_model())
         return report
 
     def loss(self, budget: int) -> float:
         """Negative log-likelihood per target token."""
         nll, tokens = 0.0, 0
         share = max(budget // self.world.size, 4096)  # the batch of one process
-        for number, packed in enumerate(Epoch(self.pairs, share, 0, 0, shuffle=False)):
-            batch = self.task.evenly(packed, number)
+        for number, sentences in enumerate(Epoch(self.pairs, share, 0, 0, shuffle=False)):
+            batch = self.task.evenly(sentences, number)
             nll += self.loss_of(batch)
             tokens += batch.tokens
         return nll / tokens
@@ -66,8 +66,8 @@ class Validation:
     def loss_of(self, batch: Batch) -> float:
         """The loss of one batch, in parts if it does not fit into memory."""
         try:
-            with precision(self.world.device):
-                return float(self.objective(feed(batch, World(0, 1, self.world.device)))[1])
+            with autocast(self.world.device):
+                return float(self.objective(to_device(batch, World(0, 1, self.world.device)))[1])
         except RuntimeError as e:
             if not is_out_of_memory(e):
                 raise
@@ -79,10 +79,10 @@ class Validation:
                 ) from None
         return sum(map(self.loss_of, batch.halves()))
 
-    def whole_model(self) -> Predictor:
+    def gathered_model(self) -> Predictor:
         """The model for decoding: a complete copy if its weights are sharded."""
         if not self.sharded:
             return self.model
         copy = kernels.fuse(model_for(self.settings.model, self.task.vocab_size).to(self.world.device))
-        load_weights(copy, {name: to_numpy(p) for name, p in self.model.named_parameters()})
+        load_weights(copy, weight_arrays(self.model))
         return copy.eval()

@@ -16,10 +16,8 @@ from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, OtherStoreError, SettingsError, StoreError, require
 from onehop.evaluation.metrics import bleu, chrf
-from onehop.model import kernels
 from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor
-from onehop.model.variants import model_for
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import write_model
@@ -27,7 +25,7 @@ from onehop.storage.run_folder import Run
 from onehop.text.tokenizer import Tokenizer, vocabulary_of
 from onehop.training import trainer
 from onehop.training.callbacks import Callback, Callbacks
-from onehop.training.checks import check_fits, first_weights, inherit_alpha
+from onehop.training.checks import check_fits, inherit_alpha, initial_model
 from onehop.training.distributed import processes
 from onehop.training.estimate import Plan, plan
 from onehop.training.step import Objective
@@ -80,25 +78,25 @@ def train(
     pick_device(device)
     opened = open_store(settings, out, None if store is None else Path(store), None if data is None else Path(data))
     settings = as_prepared(settings, opened)
-    validator = translating_validator(opened, bleu_on) if bleu_on and settings.model.kind is None else None
-    if not leads():
+    validator = bleu_validator(opened, bleu_on) if bleu_on and settings.model.kind is None else None
+    if not is_main_process():
         return trainer.train(settings, opened, out, device=device, validator=validator)
-    with TrainDisplay(every=settings.train.report_every) as shown, ExitStack() as closing:
+    with TrainDisplay(every=settings.train.report_every) as display, ExitStack() as stack:
         if settings.train.warmup >= settings.train.steps:
-            shown.said(
+            display.said(
                 f"The learning rate only rises: train.warmup is {settings.train.warmup:,} steps, as many or more."
             )
-        written = [closing.enter_context(TensorBoard(out))] if tensorboard else []
-        told = Callbacks(shown, *written, *callbacks)
-        return trainer.train(settings, opened, out, device=device, callback=told, validator=validator)
+        events = [stack.enter_context(TensorBoard(out))] if tensorboard else []
+        callback = Callbacks(display, *events, *callbacks)
+        return trainer.train(settings, opened, out, device=device, callback=callback, validator=validator)
 
 
 def as_prepared(settings: Settings, store: Store) -> Settings:
     """The settings with the tables of the store, so that the run records what was used."""
-    made = store.description["made_from"]
-    files = settings.data.train or tuple(name for name, _ in made["files"]["train"])
-    data = replace(settings.data, **made["data"], train=files)
-    vocabulary = {k: v for k, v in made["tokenizer"].items() if k in ("vocab_size", "sample", "weights")}
+    made_from = store.description["made_from"]
+    files = settings.data.train or tuple(name for name, _ in made_from["files"]["train"])
+    data = replace(settings.data, **made_from["data"], train=files)
+    vocabulary = {k: v for k, v in made_from["tokenizer"].items() if k in ("vocab_size", "sample", "weights")}
     return replace(settings, data=data, tokenizer=replace(settings.tokenizer, **vocabulary))
 
 
@@ -107,14 +105,14 @@ def check_agrees(settings: Settings, changes: Sequence[str], store: Path) -> Non
     prepared = settings_to_dict(as_prepared(settings, Store.open(store)))
     for name in (change.partition("=")[0].strip() for change in changes):
         table, _, key = name.partition(".")
-        asked, there = (tables.get(table, {}).get(key) for tables in (settings_to_dict(settings), prepared))
-        if asked != there:
+        requested, used = (tables.get(table, {}).get(key) for tables in (settings_to_dict(settings), prepared))
+        if requested != used:
             raise SettingsError(
-                f"{name} is {asked}, and the store {store} was made with {there}.", "Leave it out, or prepare again."
+                f"{name} is {requested}, and the store {store} was made with {used}.", "Leave it out, or prepare again."
             )
 
 
-def leads() -> bool:
+def is_main_process() -> bool:
     """Whether this is the only process, or the first of several."""
     return os.environ.get("RANK", "0") == "0"
 
@@ -127,21 +125,20 @@ def open_store(
         return Store.open(store)
     if not settings.data.train:
         raise StoreError("There is nothing to train on.", "Give a store, or settings with files in their [data] table.")
-    begun = (out / "run.json").exists()
-    if begun or processes() > 1:
+    if (out / "run.json").exists() or processes() > 1:
         # A run resumes with its own store, even without the raw files. Several processes must not prepare at once.
         return Store.open(out / "store")
-    with PrepareDisplay() as shown:
-        make = partial(prepare, settings, out / "store", root=data, tokenizer=tokenizer, progress=shown)
+    with PrepareDisplay() as display:
+        make = partial(prepare, settings, out / "store", root=data, tokenizer=tokenizer, progress=display)
         try:
-            made = make()
+            prepared = make()
         except OtherStoreError:  # left by a dry run or a refused run; no training has used it
-            made = make(force=True)
-    console().print(report_to_text(made.report))
-    return made
+            prepared = make(force=True)
+    console().print(report_to_text(prepared.report))
+    return prepared
 
 
-def translating_validator(store: Store, sentences: int) -> Validator:
+def bleu_validator(store: Store, sentences: int) -> Validator:
     """A validator that translates validation sentences greedily and scores them; it keeps three samples."""
     sources, references = store.valid_text("src")[:sentences], store.valid_text("tgt")[:sentences]
     tokenizer = Tokenizer(store.tokenizer)
@@ -175,8 +172,8 @@ class TensorBoard(Callback):
 
     def began(self, facts: dict[str, Any]) -> None:
         """The run starts or resumes. Events after the last checkpoint are written again."""
-        done = Run(self.folder).steps() or [0]
-        self.events = self.writer(self.folder / "tensorboard", purge_step=done[-1] + 1)
+        last = (Run(self.folder).steps() or [0])[-1]
+        self.events = self.writer(self.folder / "tensorboard", purge_step=last + 1)
 
     def stepped(self, report: dict[str, Any]) -> None:
         self.write("train", report)
@@ -198,32 +195,29 @@ def dry_run(
     Run(out).check_overwrites_nothing()
     opened = open_store(settings, out, store, data)
     settings = as_prepared(settings, opened)
-    check_begins(settings, opened, out)
-    fresh = kernels.fuse(model_for(settings.model, vocabulary_of(opened.tokenizer).vocab_size))
+    check_can_start(settings, opened, out)
+    objective = Objective.of(settings, vocabulary_of(opened.tokenizer).vocab_size, pick_device(device))
     if settings.train.start_from and not Run(out).facts():
-        first_weights(settings, opened, fresh)
-    objective = Objective(fresh, settings.train.label_smoothing, settings.train.r_drop)
-    pairs = opened.pairs("train", settings.train.weights)
-    return plan(settings, pairs, objective.to(pick_device(device)), pick_device(device))
+        initial_model(settings, opened, objective.model)
+    return plan(settings, opened.pairs("train", settings.train.weights), objective, pick_device(device))
 
 
-def check_begins(settings: Settings, store: Store, out: Path) -> None:
-    """Run the checks of a training in this folder."""
+def check_can_start(settings: Settings, store: Store, out: Path) -> None:
+    """Run the checks of a training that starts or resumes in this folder."""
     check_fits(settings, store)
-    begun = Run(out)
-    if begun.facts():
-        begun.check_same(settings, {"tokenizer": store.tokenizer_hash, "data": store.hash})
+    run = Run(out)
+    if run.facts():
+        run.check_same(settings, {"tokenizer": store.tokenizer_hash, "data": store.hash})
 
 
-def plan_to_text(found: Plan, settings: Settings) -> str:
+def plan_to_text(plan: Plan, settings: Settings) -> str:
     """The text of a dry run."""
-    gigabytes = found.memory_bytes / 1e9
     return (
-        f"{found.parameters:,} parameters\n"
-        f"about {gigabytes:.1f} GB of memory: {found.state_bytes / 1e9:.2f} for weights, gradients and Adam, and "
-        f"{found.bytes_per_token / 1e3:,.0f} KB for each of {found.batch_tokens:,} tokens (in float32)\n"
-        f"{found.steps_per_epoch:,} steps an epoch; {settings.train.steps:,} steps are {found.epochs:.1f} epochs\n"
-        f"at least {duration(found.least_seconds)} here, at the rate of a large matrix product; expect two to three "
+        f"{plan.parameters:,} parameters\n"
+        f"about {plan.memory_bytes / 1e9:.1f} GB of memory: {plan.state_bytes / 1e9:.2f} for weights, gradients and "
+        f"Adam, and {plan.bytes_per_token / 1e3:,.0f} KB for each of {plan.batch_tokens:,} tokens (in float32)\n"
+        f"{plan.steps_per_epoch:,} steps an epoch; {settings.train.steps:,} steps are {plan.epochs:.1f} epochs\n"
+        f"at least {duration(plan.least_seconds)} here, at the rate of a large matrix product; expect two to three "
         "times as long, and more for a small model on a GPU"
     )
 
@@ -239,10 +233,10 @@ def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[in
     """Write a model file with the mean of a run's last checkpoints, or its exponential average; their steps."""
     if not (folder / "run.json").exists():
         raise OnehopError(f"{folder} is not a run folder.", "Give the folder that `onehop train -o` wrote.")
-    held = Run(folder)
-    weights, steps = held.exponential_average() if ema else held.averaged(last)
-    settings, tokenizer, source, target = held.ingredients()
-    provenance = {**held.facts(), "averaged_steps": steps}
+    run = Run(folder)
+    weights, steps = run.exponential_average() if ema else run.averaged(last)
+    settings, tokenizer, source, target = run.ingredients()
+    provenance = {**run.facts(), "averaged_steps": steps}
     stored = StoredModel(
         settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=weights
     )

@@ -14,7 +14,7 @@ from onehop.data.store import Pairs, side_from_lists
 from onehop.errors import SettingsError
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import BOS, EOS, PAD
-from onehop.training.dataloader import feed
+from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
 from onehop.training.step import Objective
 
@@ -202,7 +202,7 @@ def test_padding_sentences_do_not_change_loss_or_gradients(r_drop):
     found = []
     for one in (batch, batch.filled(rows=90, sentences=30, longest=12)):
         objective.zero_grad()
-        loss, nll = objective(feed(one, World(0, 1, torch.device("cpu")), twice=r_drop > 0))
+        loss, nll = objective(to_device(one, World(0, 1, torch.device("cpu")), twice=r_drop > 0))
         loss.backward()
         found.append([loss.detach(), nll, *(p.grad.clone() for p in objective.parameters())])
     assert PAD == 0

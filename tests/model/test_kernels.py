@@ -260,12 +260,12 @@ from onehop.model.kernels.add_norm import add_norm
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.config import ModelSettings
 from onehop.training.step import Objective
-from onehop.training.dataloader import Fed
+from onehop.training.dataloader import DeviceBatch
 
 torch.manual_seed(1)
 lengths, others = torch.tensor([3, 9, 1]), torch.tensor([4, 5, 7])
 tokens = lambda n: transformer.Tokens.packed(torch.randint(4, 50, (int(n.sum()),)), n)
-fed = Fed(tokens(lengths), tokens(others), torch.randint(0, 50, (16,)))
+fed = DeviceBatch(tokens(lengths), tokens(others), torch.randint(0, 50, (16,)))
 sizes = dict(n_encoder_layers=1, n_decoder_layers=2, d_model=64, d_ff=128, n_heads=2, dropout=0.0)
 shapes = [ModelSettings(**sizes, norm=norm) for norm in ("post", "pre")]
 objectives = [Objective(transformer.Transformer(shape, 50), 0.1, 0.0) for shape in shapes]

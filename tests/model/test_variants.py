@@ -12,7 +12,7 @@ from onehop.errors import SettingsError
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Layer, Stack, Tokens, Transformer
 from onehop.model.variants import DecoderOnly, EncoderOnly, VisionTransformer, model_for
-from onehop.training.estimate import kept_bytes_per_token, update_flops
+from onehop.training.estimate import saved_bytes_per_token, update_flops
 from onehop.training.step import Objective
 
 D_MODEL, D_FF, HEADS, LAYERS, VOCAB, LONGEST = 32, 64, 4, 3, 50, 20
@@ -245,7 +245,7 @@ def test_the_arithmetic_of_an_update_is_that_of_the_matrices():
 def test_activation_memory_of_every_kind_can_be_estimated(kind):
     more = {"image": 8, "patch": 2, "levels": 17} if kind == "vision" else {}
     chosen = Settings(model=settings(kind, **more))
-    assert kept_bytes_per_token(Objective(model_for(chosen.model, VOCAB), 0.0, 0.0), chosen) > 0
+    assert saved_bytes_per_token(Objective(model_for(chosen.model, VOCAB), 0.0, 0.0), chosen) > 0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from onehop.data.store import Pairs
 from onehop.model.transformer import Tokens, Transformer
 from onehop.model.variants import model_for
 from onehop.text.tokenizer import EOS, Tokenizer
-from onehop.training.dataloader import Fixed, feed, prefetch, updates
+from onehop.training.dataloader import FixedShapes, prefetch, to_device, updates
 from onehop.training.distributed import World
 from onehop.training.step import Objective
 
@@ -153,7 +153,7 @@ def test_stopping_does_not_wait_for_the_next_item():
 
 def test_positions_begin_anew_in_each_sentence(pairs):
     batch = pack(pairs, np.array([3, 0, 7]))
-    fed = feed(batch, World(0, 1, CPU))
+    fed = to_device(batch, World(0, 1, CPU))
     for tokens, ids, lengths in ((fed.src, batch.src, batch.src_lengths), (fed.tgt, batch.tgt, batch.tgt_lengths)):
         expected = Tokens.packed(torch.from_numpy(ids), torch.from_numpy(lengths))
         assert torch.equal(tokens.ids, expected.ids)
@@ -164,11 +164,11 @@ def test_positions_begin_anew_in_each_sentence(pairs):
 
 
 def test_fixed_shapes_are_the_same_for_every_batch_and_process(pairs):
-    fixed = Fixed(rows=300, sentences=60, longest=64)
+    fixed = FixedShapes(rows=300, sentences=60, longest=64)
     shapes = set()
     for i in range(4):
         for rank in range(2):
-            fed = feed(Epoch(pairs, 256, 1, 0)[i], World(rank, 2, CPU), fixed)
+            fed = to_device(Epoch(pairs, 256, 1, 0)[i], World(rank, 2, CPU), fixed)
             sides = [(x.ids.shape, x.packing.starts.shape, x.packing.longest) for x in (fed.src, fed.tgt)]
             shapes.add((*sides, fed.labels.shape))
     assert len(shapes) == 1
@@ -176,7 +176,7 @@ def test_fixed_shapes_are_the_same_for_every_batch_and_process(pairs):
 
 def test_twice_is_the_share_twice(pairs):
     batch = pack(pairs, np.arange(6))
-    fed = feed(batch, World(1, 2, CPU), twice=True)
+    fed = to_device(batch, World(1, 2, CPU), twice=True)
     assert fed.labels.tolist() == 2 * batch.share(1, 2).labels.tolist()
 
 
@@ -190,7 +190,7 @@ def test_shares_add_up_even_where_a_process_has_nothing_to_do(digits, pairs, r_d
 
     def gradients(world: World):
         model.zero_grad()
-        loss, _ = objective(feed(batch, world, twice=r_drop > 0))
+        loss, _ = objective(to_device(batch, world, twice=r_drop > 0))
         loss.backward()
         return [loss.detach(), *(p.grad for p in model.parameters())]
 
@@ -202,7 +202,7 @@ def test_shares_add_up_even_where_a_process_has_nothing_to_do(digits, pairs, r_d
 
 
 def test_the_labels_end_with_the_end_mark(pairs):
-    assert feed(pack(pairs, np.array([0])), World(0, 1, CPU)).labels[-1] == EOS
+    assert to_device(pack(pairs, np.array([0])), World(0, 1, CPU)).labels[-1] == EOS
 
 
 def test_a_process_without_an_image_computes_one_that_does_not_count():
@@ -210,7 +210,7 @@ def test_a_process_without_an_image_computes_one_that_does_not_count():
     settings = load_settings("digits").model
     image = np.arange(64) % 17
     batch = Batch(image, np.array([64]), image[:1], np.array([3]), np.array([1]))
-    shares = [feed(batch, World(rank, 2, torch.device("cpu"))) for rank in (0, 1)]
+    shares = [to_device(batch, World(rank, 2, torch.device("cpu"))) for rank in (0, 1)]
     objective = Objective(model_for(settings, 20), 0.1, 0.0)
     values = [float(objective(fed)[0].detach()) for fed in shares]
     assert sorted(value > 0 for value in values) == [False, True]
@@ -220,8 +220,8 @@ def test_a_process_without_an_image_computes_one_that_does_not_count():
 def test_only_a_batch_that_was_filled_up_has_the_fixed_shapes(pairs, twice):
     """One that is larger would be recorded in its own shape, which no other batch has."""
     batch = pack(pairs, np.arange(4))
-    fixed, small = (Fixed(rows=120, sentences=count, longest=40) for count in (16, 3))
+    fixed, small = (FixedShapes(rows=120, sentences=count, longest=40) for count in (16, 3))
     copies = 2 if twice else 1
-    assert fixed.are_of(feed(batch, World(0, 1, CPU), fixed, twice=twice), copies)
-    assert not small.are_of(feed(batch, World(0, 1, CPU), small, twice=twice), copies)
-    assert not fixed.are_of(feed(batch, World(0, 1, CPU), twice=twice), copies)
+    assert fixed.match(to_device(batch, World(0, 1, CPU), fixed, twice=twice), copies)
+    assert not small.match(to_device(batch, World(0, 1, CPU), small, twice=twice), copies)
+    assert not fixed.match(to_device(batch, World(0, 1, CPU), twice=twice), copies)

@@ -13,7 +13,7 @@ from onehop.config import Settings, settings_to_toml, with_changes
 from onehop.errors import SettingsError
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.training import trainer as trainer_module
-from onehop.training.distributed import LostPeerError, World, whole, without_sync, world
+from onehop.training.distributed import LostPeerError, World, gather, without_sync, world
 from onehop.training.trainer import train
 
 STEPS = 12
@@ -31,17 +31,17 @@ CHANGES = (
 def test_alone_nothing_is_distributed():
     with world("cpu") as here:
         assert here == World(0, 1, torch.device("cpu"))
-        assert here.leads
+        assert here.is_main
         assert here.sum(torch.tensor(3.0)) == 3.0
-        assert here.least(7) == 7
+        assert here.min(7) == 7
         assert here.any(True)
         assert not here.any(False)
         here.wait()
         module = torch.nn.Linear(1, 1)
-        assert here.spread(module, module, shard=True) is module
+        assert here.parallelize(module, module, shard=True) is module
         with without_sync(module):
             pass
-        assert whole(module.weight) is module.weight
+        assert gather(module.weight) is module.weight
     assert not torch.distributed.is_initialized()
 
 
@@ -142,19 +142,19 @@ from pathlib import Path
 from onehop.config import load_settings
 from onehop.data.store import Store
 from onehop.training import trainer as trainer_module
-from onehop.training.distributed import last_work
+from onehop.training.distributed import exit_together
 from onehop.training.trainer import train
 
 store, folder, *names = sys.argv[1:]
 rank = int(os.environ["RANK"])
 trainer_module.measured_peak = lambda device: 1e10
-trainer_module.budget_that_fits = lambda *_: 64 - 8 * rank
+trainer_module.max_token_budget = lambda *_: 64 - 8 * rank
 
 def told(model):
     os.kill(os.getpid(), signal.SIGTERM)
     return {}
 
-with last_work("cpu"):
+with exit_together("cpu"):
     for name in names:
         settings = load_settings(Path(folder, f"{name}.toml"))
         # The last one is stopped: the second process is told, the first is told nothing.

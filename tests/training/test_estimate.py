@@ -12,14 +12,14 @@ from onehop.errors import SettingsError
 from onehop.model.transformer import Transformer, parameter_count
 from onehop.text.tokenizer import Tokenizer
 from onehop.training import estimate as estimate_module
-from onehop.training.dataloader import feed
+from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
 from onehop.training.estimate import (
-    budget_that_fits,
     example_batch,
-    kept_bytes_per_token,
+    max_token_budget,
     measured_peak,
     plan,
+    saved_bytes_per_token,
     update_flops,
 )
 from onehop.training.step import Objective
@@ -46,7 +46,7 @@ def test_flops_match_torch_s_counter(changes):
     src, tgt = example_batch(160, 16, VOCAB), example_batch(240, 24, VOCAB)  # ten sentences each
     batch = Batch(src.src, src.src_lengths, tgt.tgt, tgt.labels, tgt.tgt_lengths)
     with FlopCounterMode(display=False) as counter:
-        objective(feed(batch, World(0, 1, CPU)))[0].backward()
+        objective(to_device(batch, World(0, 1, CPU)))[0].backward()
     counts = counter.get_flop_counts()["Global"]
     outside = sum(n for op, n in counts.items() if "attention" not in str(op) and "bmm" not in str(op))
     assert update_flops(model, VOCAB, 160, 240) == outside
@@ -63,7 +63,7 @@ def test_activation_memory_grows_with_batch_and_model():
     def kept(r_drop: float = 0.0, **changes) -> int:
         model = small(**changes)
         settings = Settings(model=model, train=TrainSettings(r_drop=r_drop))
-        return kept_bytes_per_token(objective_for(model, r_drop), settings)
+        return saved_bytes_per_token(objective_for(model, r_drop), settings)
 
     plain = kept()
     # At least the logits, each layer's input and its hidden units, once each in float32.
@@ -79,7 +79,7 @@ def test_the_memory_estimate_matches_autograd():
     """Twice the batch keeps twice as much, and the weights are not counted."""
     model, settings = small(), Settings(model=small())
     objective = objective_for(model)
-    estimate = kept_bytes_per_token(objective, settings) - 3 * 4 * VOCAB
+    estimate = saved_bytes_per_token(objective, settings) - 3 * 4 * VOCAB
     own = {p.data_ptr() for p in objective.parameters()}
     storages = {}
 
@@ -89,7 +89,7 @@ def test_the_memory_estimate_matches_autograd():
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        loss, _ = objective(feed(example_batch(1024, 32, VOCAB), World(0, 1, CPU)))
+        loss, _ = objective(to_device(example_batch(1024, 32, VOCAB), World(0, 1, CPU)))
     assert loss.requires_grad
     assert sum(size for size, _ in storages.values()) / 1024 == pytest.approx(estimate, rel=0.1)
 
@@ -99,11 +99,11 @@ def test_the_budget_fits_into_half_of_what_is_free(monkeypatch, memory):
     monkeypatch.setattr(estimate_module, "available_memory", lambda: memory)
     settings = Settings(model=small())
     objective = objective_for(settings.model)
-    budget = budget_that_fits(objective, settings, CPU)
+    budget = max_token_budget(objective, settings, CPU)
     least, most = 2 * 64, 25_000 // 64 * 64
     assert least <= budget <= most
     assert budget % 64 == 0
-    per_token, state = kept_bytes_per_token(objective, settings), 16 * parameter_count(objective)
+    per_token, state = saved_bytes_per_token(objective, settings), 16 * parameter_count(objective)
     if budget > least:
         assert state + budget * per_token <= 0.5 * memory
     if budget < most:

@@ -61,7 +61,7 @@ def tuned(model, files, tmp_path_factory):
 
 
 def begin(model, files, out, *changes, **others):
-    return finetune.begin(model, files, out, changes=[*ALIKE, *changes], **others)
+    return finetune.prepare(model, files, out, changes=[*ALIKE, *changes], **others)
 
 
 # --- the result -----------------------------------------------------------------------------------------------
@@ -227,13 +227,13 @@ def test_swapped_sides_are_reported(model, tmp_path):
     (tmp_path / "a.tsv").write_text("".join(f"{german.format(n)}\t{english.format(n)}\n" for n in numbers))
     write_model(tmp_path / "en-de", replace(read_model(model), source="en", target="de"))
     with pytest.raises(TextError, match=r"Of 50 training pairs none are left .*reason: wrong language\."):
-        finetune.begin(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
+        finetune.prepare(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
     right = "".join(f"{english.format(n)}\t{german.format(n)}\n" for n in range(1000, 1050))
     (tmp_path / "a.tsv").write_text((tmp_path / "a.tsv").read_text() + right)
     with pytest.raises(TextError, match=r"50 of 100 pairs are not in en and de, in this order\. Look whether the side"):
-        finetune.begin(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
+        finetune.prepare(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
     (tmp_path / "a.tsv").write_text(right)  # what is put right is prepared anew
-    found = finetune.begin(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
+    found = finetune.prepare(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
     assert found.store.report.read == 50
 
 
@@ -244,6 +244,6 @@ def test_another_kind_of_model_is_refused(model, files, tmp_path):
     file = tmp_path / "gpt.safetensors"
     write_model(file, replace(stored, settings=settings, tensors=layers))
     with pytest.raises(ModelFileError, match=r"gpt\.safetensors is a decoder, .*not a translator"):
-        finetune.begin(file, files, tmp_path / "run")
+        finetune.prepare(file, files, tmp_path / "run")
     with pytest.raises(ModelFileError, match="There is no model 'nope'"):
-        finetune.begin("nope", files, tmp_path / "run")
+        finetune.prepare("nope", files, tmp_path / "run")

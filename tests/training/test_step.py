@@ -12,8 +12,8 @@ from torch import nn
 
 from onehop.config import ModelSettings, TrainSettings
 from onehop.model.transformer import Tokens, Transformer
-from onehop.training.cuda_step import ShortTwin, copy_all
-from onehop.training.dataloader import Fed
+from onehop.training.cuda_step import BFloat16Twin, copy_all
+from onehop.training.dataloader import DeviceBatch
 from onehop.training.optimizer import make_optimizer, set_rate
 from onehop.training.step import Objective, apply_gradients, update_if_finite
 
@@ -25,11 +25,13 @@ def an_objective(**settings: object) -> Objective:
     return Objective(Transformer(ModelSettings(**SHAPE, **settings), 20), 0.1, 0.0)
 
 
-def a_batch() -> Fed:
+def a_batch() -> DeviceBatch:
     draw = torch.Generator().manual_seed(2)
     src, tgt = (torch.randint(4, 20, (9,), generator=draw) for _ in range(2))
     lengths, others = torch.tensor([4, 5]), torch.tensor([6, 3])
-    return Fed(Tokens.packed(src, lengths), Tokens.packed(tgt, others), torch.randint(4, 20, (9,), generator=draw))
+    return DeviceBatch(
+        Tokens.packed(src, lengths), Tokens.packed(tgt, others), torch.randint(4, 20, (9,), generator=draw)
+    )
 
 
 # --- the twin -------------------------------------------------------------------------------------------------
@@ -38,7 +40,7 @@ def a_batch() -> Fed:
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_low_precision_copy_computes_the_same_as_the_model(tied):
     objective = an_objective(tied=tied, attention_bias=True)
-    twin = ShortTwin(objective, torch.float32)
+    twin = BFloat16Twin(objective, torch.float32)
     with torch.no_grad():  # what the weights are now, not what they were
         for p in objective.parameters():
             p.mul_(1.1)
@@ -58,7 +60,7 @@ def test_the_low_precision_copy_computes_the_same_as_the_model(tied):
 @pytest.mark.parametrize("tied", [True, False])
 def test_only_the_linear_layers_inside_are_short(tied):
     model = an_objective(tied=tied).model
-    twin = ShortTwin(Objective(model, 0.1, 0.0)).objective.model
+    twin = BFloat16Twin(Objective(model, 0.1, 0.0)).objective.model
     assert twin.output_weight is model.output_weight
     short = {name for name, p in twin.named_parameters() if p.dtype == torch.bfloat16}
     linear = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.Linear)]
@@ -72,20 +74,20 @@ def test_only_the_linear_layers_inside_are_short(tied):
 
 def test_gradients_of_the_low_precision_copy_are_not_accumulated():
     objective = an_objective()
-    twin = ShortTwin(objective, torch.float32)
+    twin = BFloat16Twin(objective, torch.float32)
     found = []
     for _ in range(2):
         twin.take_weights()
         twin.objective(a_batch())[0].backward()
         twin.give_gradients()
-        found.append([p.grad.clone() for p in twin.long])
+        found.append([p.grad.clone() for p in twin.masters])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
 def test_a_layer_that_is_not_used_gets_no_gradient():
     objective = an_objective()
     objective.model.idle = nn.Linear(2, 2)
-    twin = ShortTwin(objective, torch.float32)
+    twin = BFloat16Twin(objective, torch.float32)
     twin.take_weights()
     twin.objective(a_batch())[0].backward()
     twin.give_gradients()
@@ -150,7 +152,7 @@ def test_tensors_of_several_types_are_copied():
 RECORDED = """
 import copy, math, torch
 from onehop.config import ModelSettings, TrainSettings
-from onehop.training.dataloader import Fed, tensors_of
+from onehop.training.dataloader import DeviceBatch, tensors_of
 from onehop.model import kernels
 from onehop.model.transformer import Tokens, Transformer
 from onehop.training.step import Objective, forward_and_backward, gradient_norm, apply_gradients
@@ -164,8 +166,8 @@ other = copy.deepcopy(one)
 lengths, others = torch.tensor([3, 9, 100, 1]), torch.tensor([4, 5, 90, 14])
 def fed():
     tokens = lambda n: Tokens.packed(torch.randint(4, 100, (113,)).cuda(), n.cuda(), 128)
-    return Fed(tokens(lengths), tokens(others), torch.randint(1, 100, (113,)).cuda())
-mine, theirs = (make_optimizer(x.model, TrainSettings(), recorded=True) for x in (one, other))
+    return DeviceBatch(tokens(lengths), tokens(others), torch.randint(1, 100, (113,)).cuda())
+mine, theirs = (make_optimizer(x.model, TrainSettings(), capturable=True) for x in (one, other))
 first = fed()
 step = RecordedStep(one, mine, 0.0, first)
 for at in range(6):

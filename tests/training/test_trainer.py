@@ -597,12 +597,12 @@ def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
 
 
 def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer_module, "budget_that_fits", lambda *_: 192)
+    monkeypatch.setattr(trainer_module, "max_token_budget", lambda *_: 192)
     callback = Watching()
     go("train.batch_tokens=0", "train.steps=10", callback=callback)
     assert Run(tmp_path / "run").facts()["batch_tokens"] == 192
     assert "Batches of 192 source and target tokens fit into memory." in callback.texts
-    monkeypatch.setattr(trainer_module, "budget_that_fits", lambda *_: 96)
+    monkeypatch.setattr(trainer_module, "max_token_budget", lambda *_: 96)
     go("train.batch_tokens=0")
     go("train.batch_tokens=192", name="whole")
     one, two = (state(tmp_path / name) for name in ("run", "whole"))
@@ -743,7 +743,7 @@ def test_other_pieces_make_no_sentence_longer_than_a_batch(digits):
 
 def test_a_process_on_another_machine_must_see_the_run_folder(digits, tmp_path, monkeypatch):
     """Otherwise it would begin anew while the others go on."""
-    monkeypatch.setattr(World, "spread", lambda self, objective, model, *, shard: objective)
+    monkeypatch.setattr(World, "parallelize", lambda self, objective, model, *, shard: objective)
     monkeypatch.setattr(World, "wait", lambda self: None)
     second = Trainer(digits[0], digits[1], Run(tmp_path / "elsewhere"), World(1, 2, CPU), Callbacks(), None)
     with pytest.raises(RunError) as e:
@@ -827,16 +827,17 @@ import torch
 import onehop.model.attention as attention
 from onehop.data.batches import Batch
 from onehop.config import load_settings, with_changes
-from onehop.training.dataloader import Fixed, feed
+from onehop.training.dataloader import FixedShapes, to_device
 from onehop.model.transformer import Transformer
 from onehop.training.distributed import World
 from onehop.training.optimizer import learning_rate, set_rate
 from onehop.training.step import Objective
 
 # The ragged kernel needs a GPU; something of its shape stands in for it.
-attention.padded_attention = lambda q, k, v, pattern: attention.fused_attention(q, k, v)
+attention.padded_attention = lambda q, k, v, mask: attention.fused_attention(q, k, v)
 ids, lengths = np.arange(4, 64) % 50, np.array([20, 10, 30])
-fed = feed(Batch(ids, lengths, ids, ids, lengths), World(0, 1, torch.device("cpu")), Fixed(128, 8, 64), twice=True)
+batch, here = Batch(ids, lengths, ids, ids, lengths), World(0, 1, torch.device("cpu"))
+fed = to_device(batch, here, FixedShapes(128, 8, 64), twice=True)
 torch.manual_seed(0)
 settings = with_changes(load_settings("tiny"), ["model.n_encoder_layers=1", "model.n_decoder_layers=1"])
 objective = Objective(Transformer(settings.model, 50), 0.1, 1.0)

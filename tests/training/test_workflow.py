@@ -84,7 +84,7 @@ def test_a_run_from_raw_text_ends_with_a_model(trained):
 def test_the_validator_scores_the_model_s_translations(trained, digits):
     _, store = digits
     model = model_of(read_model(trained / "model.safetensors"))
-    found = workflow.translating_validator(store, 7)(model)
+    found = workflow.bleu_validator(store, 7)(model)
     sources, references = store.valid_text("src")[:7], store.valid_text("tgt")[:7]
     said = SentenceTranslator.of_model(model, Tokenizer(store.tokenizer), "", "").translate(
         sources, SearchOptions(beam=1)
@@ -96,7 +96,7 @@ def test_the_validator_scores_the_model_s_translations(trained, digits):
 
 def test_without_bleu_nothing_is_translated(digits, tmp_path, monkeypatch):
     settings, store = digits
-    monkeypatch.setattr(workflow, "translating_validator", None)
+    monkeypatch.setattr(workflow, "bleu_validator", None)
     short = with_changes(settings, ["train.steps=2"])
     workflow.train(short, tmp_path, store=store.path, device="cpu", bleu_on=0)
     assert "bleu" not in read_metrics(tmp_path / "metrics.jsonl")[-1]
@@ -105,9 +105,9 @@ def test_without_bleu_nothing_is_translated(digits, tmp_path, monkeypatch):
 def test_only_the_first_process_talks(monkeypatch, digits, tmp_path):
     heard = []
     monkeypatch.setattr(workflow.trainer, "train", lambda *args, callback=None, **more: heard.append(callback))
-    for rank, leads in (("0", True), ("1", False)):
+    for rank, is_main in (("0", True), ("1", False)):
         monkeypatch.setenv("RANK", rank)
-        assert workflow.leads() is leads
+        assert workflow.is_main_process() is is_main
         workflow.train(digits[0], tmp_path, store=digits[1].path)
     assert [callback is not None for callback in heard] == [True, False]
 
