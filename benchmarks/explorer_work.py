@@ -36,6 +36,13 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 SENTENCE = "The animal didn't cross the street because it was too tired, "
 LONG = (SENTENCE + "and the dog that had followed it all day lay down beside it in the grass. ") * 4
 LONG = " ".join(LONG.split()[:85])
+SETTLE_MS = 200
+KINDS = {
+    "median_ms": "TaskDuration",
+    "script_ms": "ScriptDuration",
+    "style_ms": "RecalcStyleDuration",
+    "layout_ms": "LayoutDuration",
+}
 FRAME = """const frame = () => new Promise((done) =>
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))));"""
 SLIDE = """async ([id, which, step]) => {
@@ -129,28 +136,40 @@ class Work:
         self.session.send("Performance.enable", {"timeDomain": "threadTicks"})
         page.evaluate(f"() => {{ {FRAME} window.frame = frame; }}")
 
-    def ticks(self) -> float:
-        metrics = self.session.send("Performance.getMetrics")["metrics"]
-        return next(m["value"] for m in metrics if m["name"] == "TaskDuration")
+    def metrics(self) -> dict[str, float]:
+        return {m["name"]: m["value"] for m in self.session.send("Performance.getMetrics")["metrics"]}
 
-    def spent(self, script: str, argument: list | None = None) -> float:
-        """Milliseconds that a script and the frame after it take."""
-        began = self.ticks()
+    def spent(self, script: str, argument: list | None = None) -> dict[str, float]:
+        """Milliseconds that a script and the frame after it take: in all, and by kind of work."""
+        before = self.metrics()
         self.page.evaluate(script, argument)
-        return 1000 * (self.ticks() - began)
+        after = self.metrics()
+        self.settle()
+        return {kind: 1000 * (after[metric] - before[metric]) for kind, metric in KINDS.items()}
+
+    def settle(self) -> None:
+        """Wait until nothing is left to draw: figures out of sight are drawn after a pause."""
+        self.page.wait_for_timeout(SETTLE_MS)
+        self.page.wait_for_selector("#page[data-ready]")
 
     def summary(self, script: str, arguments: list[list]) -> dict:
         """Main-thread milliseconds per event, less what waiting itself costs."""
-        waited = statistics.median(self.spent("async () => await frame()") for _ in range(3))
-        costs = [max(0.0, self.spent(script, each) - waited) for each in arguments]
-        return {"median_ms": round(statistics.median(costs), 2), "worst_ms": round(max(costs), 2), "steps": len(costs)}
+        waits = [self.spent("async () => await frame()") for _ in range(3)]
+        waited = {kind: statistics.median(wait[kind] for wait in waits) for kind in KINDS}
+        costs = [
+            {kind: max(0.0, ms - waited[kind]) for kind, ms in self.spent(script, argument).items()}
+            for argument in arguments
+        ]
+        medians = {kind: round(statistics.median(cost[kind] for cost in costs), 2) for kind in KINDS}
+        worst = round(max(cost["median_ms"] for cost in costs), 2)
+        return {**medians, "worst_ms": worst, "steps": len(costs)}
 
     def of_figure(self, name: str) -> dict:
         """Its sliders and a hover over its words, while it is in sight."""
         place = name if name == "answer" else f"figure-{name}"
         element = self.page.locator(f"#{place}")
-        element.evaluate("e => e.scrollIntoView()")
-        self.page.evaluate("async () => { await frame(); await frame(); }")
+        element.evaluate("e => e.scrollIntoView({ behavior: 'instant' })")
+        self.settle()
         found: dict = {}
         for which in range(element.locator("input[type=range]").count()):
             moves = [[name, which, step] for step in range(self.steps)]

@@ -79,6 +79,17 @@ def _watched(page, offline):
     assert troubles == []
 
 
+def needed_width(page):
+    """The width that the page needs. The browser skips figures out of sight, so all of them are laid out for it."""
+    return page.evaluate("""() => {
+      const root = document.documentElement;
+      root.setAttribute("data-every-height", "");
+      const width = root.scrollWidth;
+      root.removeAttribute("data-every-height");
+      return width;
+    }""")
+
+
 def settled(page):
     page.wait_for_selector("#page[data-ready]")
 

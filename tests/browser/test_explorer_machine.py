@@ -1,7 +1,7 @@
 """The machine as a picture: what stands in its boxes is the trace's, it zooms to a dot product, and it is the map."""
 
 import pytest
-from explorer_page import TEXT, figure, opened, settled
+from explorer_page import TEXT, figure, needed_width, opened, settled
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.slow
@@ -146,7 +146,7 @@ def test_the_small_machine_is_the_map_at_every_width(browser, file, width):
         expect(page.locator("#rung-7 h2")).to_be_in_viewport()
         expect(page.locator(".map [data-rung=rung-7][aria-current]")).not_to_have_count(0)
         assert page.locator(".contents[open]").count() == 0
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert needed_width(page) <= width
         missing = page.evaluate(
             "[...document.querySelectorAll('[data-rung]')].filter(a => !document.getElementById(a.dataset.rung)).length"
         )

@@ -9,29 +9,36 @@ export const tint = (concept, strength) =>
 
 const pixels = new Map();
 
-/** A matrix of strengths as a tiny picture of one pixel a cell: many of them cost less than thousands of shapes. */
-export function pixelPicture(key, rows, [red, green, blue]) {
-  const name = `${key}|${red},${green},${blue}`;
-  if (!pixels.has(name)) pixels.set(name, painted(rows, red, green, blue));
+/**
+ * A matrix of strengths as a small image of one pixel a cell, which costs less than thousands of shapes. The image is
+ * cached by its key, so `strengths()` is called once.
+ */
+export function pixelPicture(key, strengths, rgb) {
+  const name = `${key}|${rgb}`;
+  if (!pixels.has(name)) pixels.set(name, painted(strengths(), rgb));
   return pixels.get(name);
 }
 
-function painted(rows, red, green, blue) {
+function painted(rows, [red, green, blue]) {
   const canvas = document.createElement("canvas");
   canvas.width = rows[0].length;
   canvas.height = rows.length;
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  rows.forEach((row, i) =>
-    row.forEach((strength, j) =>
-      image.data.set([red, green, blue, Math.round(255 * strength)], 4 * (i * row.length + j)),
-    ),
-  );
+  let at = 0;
+  for (const row of rows) {
+    for (const strength of row) {
+      image.data[at++] = red;
+      image.data[at++] = green;
+      image.data[at++] = blue;
+      image.data[at++] = Math.round(255 * strength);
+    }
+  }
   context.putImageData(image, 0, 0);
   return canvas.toDataURL();
 }
 
-/** Forget painted pictures: another trace has come. */
+/** Empty the cache for another trace. */
 export const forgetPictures = () => pixels.clear();
 
 /** The red, green and blue that a concept has in the present theme. */

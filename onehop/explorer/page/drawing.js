@@ -1,4 +1,5 @@
-// What is drawn when: what is in sight first, the rest as soon as there is time, a preview in what is in sight alone.
+// When each part of the page is drawn. Figures in sight are drawn in the next frame. The others wait until the reader
+// pauses. A preview (the mouse is over a word) is drawn only in figures in sight.
 
 import { nothing, render } from "onehop/vendor/lit-html.js";
 import { forgetPictures } from "onehop/colour.js";
@@ -7,37 +8,48 @@ import { framed, snippet } from "onehop/frame.js";
 import { opened } from "onehop/hero.js";
 import { checking } from "onehop/recompute.js";
 import { FIGURES, LABELS, RUNGS } from "onehop/rungs.js";
+import { scrollTo } from "onehop/scrolling.js";
 import { ask, home, pointer, reload, setTheme, store } from "onehop/session.js";
 import { bar, colophon, failed, skeleton } from "onehop/skeleton.js";
 import { figureOf } from "onehop/state.js";
 import { drawTour, reopenTour } from "onehop/tour.js";
-import { currentView, forgetColours } from "onehop/view.js";
+import { currentView, forFigure, forgetColours } from "onehop/view.js";
 import { isWhole } from "onehop/waiting.js";
 
 const root = document.getElementById("page");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const SLICE = 12; // milliseconds: longer and scrolling would stutter
+const PAUSE = 100; // milliseconds without a change, after which figures out of sight are drawn
 
-const places = new Map();
-const near = new Set();
-const stale = new Set();
-const underPreview = new Set();
-let asked = false;
-let frame = 0;
+const places = new Map(); // id -> { figure, element }
+const near = new Set(); // ids of figures in sight or less than 300 px from it
+const inSight = new Set(); // ids of figures in sight, and MASTHEAD
+const MASTHEAD = "masthead";
+const stale = new Set(); // ids of figures to draw again
+const underPreview = new Set(); // what shows the previewed word
+let frameRequested = false;
+let previewFrame = 0;
+let pause = 0; // the timer until figures out of sight are drawn
+let topIsStale = true; // masthead, bar and colophon
 let checked = { trace: null, going: null, found: null };
-let pictured = null;
-let said = false; // whether the essay is about what is on show
-let unsaid = []; // chapters whose claims are to be held against the trace again
+let pictured = null; // the trace that the cached pixel pictures are of
+let essayIsCurrent = false;
+let staleClaims = []; // functions that each draw the claims of one chapter
 
-const observer = new IntersectionObserver(
-  (entries) => {
-    for (const entry of entries)
-      near[entry.isIntersecting ? "add" : "delete"](entry.target.dataset.figure);
-    drawNear();
-    if (pointer.value.previewed) drawPreview(); // what has come into sight since the mouse rests on a word
-  },
-  { rootMargin: "300px 0px" },
-);
+const keyOf = ({ target }) => target.dataset.figure ?? MASTHEAD;
+
+/** Keep `ids` equal to the figures that are less than `margin` from the window, and call `act` after a change. */
+function watchFigures(ids, margin, act) {
+  const observer = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) ids[entry.isIntersecting ? "add" : "delete"](keyOf(entry));
+      act();
+    },
+    { rootMargin: `${margin} 0px` },
+  );
+  for (const { element } of places.values()) observer.observe(element);
+  return observer;
+}
 
 function build() {
   if (places.size) return;
@@ -46,9 +58,10 @@ function build() {
   for (const figure of FIGURES) {
     stale.add(figure.id);
     places.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
-    observer.observe(places.get(figure.id).element);
   }
-  near.add(FIGURES[0].id); // what is in sight is known a frame later; until then, the first one
+  inSight.add(MASTHEAD).add(FIGURES[0].id); // a guess for the first frame; then the observers know
+  watchFigures(near, "300px", () => drawFigures([...near].filter(isDue)));
+  watchFigures(inSight, "0px", drawPreviewIfAny).observe(document.getElementById(MASTHEAD));
   watchRungs();
 }
 
@@ -71,25 +84,21 @@ function watchRungs() {
   document.querySelectorAll(".rung").forEach((rung) => spy.observe(rung));
 }
 
-/** What is in sight; before the page is whole, what needs no tensor of it. */
-function drawNear() {
-  drawFigures(
-    [...near].filter((id) => stale.has(id) && (isWhole() || !places.get(id).figure.needs.length)),
-  );
-}
+/** Whether a figure must be drawn and can be: before the page is whole, only figures that need no tensors can. */
+const isDue = (id) => stale.has(id) && (isWhole() || !places.get(id).figure.needs.length);
 
 function drawFigures(ids) {
   const view = currentView();
   for (const id of ids) {
     const { figure, element } = places.get(id);
-    render(framed(figure, LABELS.get(id), view), element);
+    render(framed(figure, LABELS.get(id), forFigure(view, id)), element);
     element.dataset.drawn = "";
     scrollInside(element);
     stale.delete(id);
   }
 }
 
-/** What is wider than its frame is brought to the place that the figure names, once for each place. */
+/** A scrolling part of a figure is scrolled to the position in `data-left`, once for each position. */
 function scrollInside(element) {
   for (const box of element.querySelectorAll("[data-left]")) {
     if (box.dataset.at === box.dataset.left) continue;
@@ -98,49 +107,54 @@ function scrollInside(element) {
   }
 }
 
+/** Show the previewed word in what is in sight, or take it back from everything that shows it. */
 function drawPreview() {
-  const { previewed } = pointer.value;
-  const seen = previewed ? [...near] : [...underPreview];
-  for (const id of seen) underPreview[previewed ? "add" : "delete"](id);
-  drawTop();
-  if (isWhole()) drawFigures(seen);
+  const parts = pointer.value.previewed ? [...inSight] : [...underPreview];
+  for (const part of parts) underPreview[pointer.value.previewed ? "add" : "delete"](part);
+  if (parts.includes(MASTHEAD)) drawMasthead(currentView());
+  if (isWhole()) drawFigures(parts.filter((part) => part !== MASTHEAD));
 }
 
-/** In what is in sight alone, as nobody sees the rest. */
+/** Something may have come into sight while the mouse rests on a word. */
+function drawPreviewIfAny() {
+  if (pointer.value.previewed) drawPreview();
+}
+
 export function drawPreviewSoon() {
   if (!store.value.trace) return;
-  cancelAnimationFrame(frame);
-  frame = requestAnimationFrame(drawPreview);
+  cancelAnimationFrame(previewFrame);
+  previewFrame = requestAnimationFrame(drawPreview);
 }
 
-/** A few figures at a time while nothing else happens, then the page's own check. */
+/** Draw the other figures in slices while the browser is idle, those near the window first; then check the trace. */
 export function drawRest(slice = SLICE) {
   if (!isWhole()) return;
   const began = performance.now();
   const isLate = () => performance.now() - began > slice;
-  for (const id of [...stale]) {
+  const isFar = (id) => Number(!near.has(id));
+  for (const id of [...stale].sort((a, b) => isFar(a) - isFar(b))) {
     drawFigures([id]);
     if (isLate()) return void later(drawRest);
   }
-  while (unsaid.length) {
-    unsaid.shift()();
+  while (staleClaims.length) {
+    staleClaims.shift()();
     if (isLate()) return void later(drawRest);
   }
   if (!check(isLate)) return void later(drawRest);
-  if (!asked) root.dataset.ready = "yes";
+  if (!frameRequested) root.dataset.ready = "yes";
   reopenTour();
   showLinked();
 }
 
 let linked = figureOf(location.hash);
 
-/** The figure that a link leads to is brought into sight, once. */
+/** Scroll to the figure that a link leads to, once. */
 function showLinked() {
-  if (linked) document.getElementById(`figure-${linked}`)?.scrollIntoView();
+  if (linked) scrollTo(document.getElementById(`figure-${linked}`));
   linked = null;
 }
 
-/** Go on with the check of this trace until it is late; whether it has come to its end. */
+/** Continue the check of this trace until it is late. Returns whether the check is complete. */
 function check(isLate) {
   const { trace } = store.value;
   if (checked.trace !== trace) checked = { trace, going: checking(trace), found: null };
@@ -149,7 +163,7 @@ function check(isLate) {
   while (!step.done && !isLate()) step = checked.going.next();
   if (!step.done) return false;
   checked.found = step.value;
-  drawTop();
+  drawTop(); // it shows the largest error
   return true;
 }
 
@@ -159,21 +173,25 @@ const later = (work) =>
     : setTimeout(work, 16);
 
 /** Claims take a few milliseconds each, so they are drawn one chapter at a time. */
-function sayAgain() {
+function drawEssay() {
   drawProse(currentView());
   const chapters = RUNGS.map((rung) => () => drawClaims(currentView(), rung));
-  unsaid = [...chapters, () => drawLedger(currentView())];
+  staleClaims = [...chapters, () => drawLedger(currentView())];
 }
 
-/** Draw again what has changed: all, or the figures named. */
+/**
+ * Draw again in the next frame: everything, or the figures in `scope`. An empty scope stands for the top of the page,
+ * which changes with everything but a figure's own settings.
+ */
 export function drawSoon(scope = null) {
   for (const id of scope ?? places.keys()) if (places.has(id)) stale.add(id);
-  if (scope === null) said = false;
-  if (asked) return;
-  asked = true;
+  if (scope === null) essayIsCurrent = false;
+  if (!scope?.length) topIsStale = true;
+  if (frameRequested) return;
+  frameRequested = true;
   delete root.dataset.ready;
   requestAnimationFrame(() => {
-    asked = false;
+    frameRequested = false;
     draw();
   });
 }
@@ -185,25 +203,33 @@ function draw() {
   if (pictured !== base) forgetPictures();
   pictured = base;
   build();
-  if (!said) sayAgain();
-  said = true;
-  drawTop();
+  if (topIsStale) drawTop();
   drawTour();
-  drawNear();
-  later(drawRest);
+  drawFigures([...inSight].filter(isDue));
+  if (!essayIsCurrent) drawEssay();
+  essayIsCurrent = true;
+  clearTimeout(pause);
+  pause = setTimeout(() => later(drawRest), stale.size ? PAUSE : 0);
 }
 
 function drawTop() {
   const view = currentView();
-  const found = checked.trace === view.trace ? checked.found : null;
+  topIsStale = false;
+  drawMasthead(view);
+  render(bar(view), document.getElementById("bar"));
+  render(colophon(view, checkOf(view)), document.getElementById("colophon"));
+}
+
+/** The result of the check of the trace on show; null until it is there. */
+const checkOf = ({ trace }) => (checked.trace === trace ? checked.found : null);
+
+function drawMasthead(view) {
   const { busy, trouble, draft } = store.value;
   const theme = document.documentElement.dataset.theme;
   render(
-    opened({ ...view, busy, trouble, draft, check: found, theme, setTheme, setDraft }),
-    document.getElementById("masthead"),
+    opened({ ...view, busy, trouble, draft, check: checkOf(view), theme, setTheme, setDraft }),
+    document.getElementById(MASTHEAD),
   );
-  render(bar(view), document.getElementById("bar"));
-  render(colophon(view, found), document.getElementById("colophon"));
 }
 
 /** The reader is typing: nothing is drawn for that. */

@@ -57,9 +57,13 @@ function claim(view, name) {
 
 const at = (id) => document.getElementById(id);
 
-/** Prose and clues: what they say depends on the sentence and on what the sweep has found. */
+let drawnFacts = null;
+
+/** Prose and clues: what they say depends on the sentence and on what the sweep has found, not on the selection. */
 export function drawProse(view) {
   const facts = factsOf(view);
+  if (facts === drawnFacts) return;
+  drawnFacts = facts;
   for (const { id, figures } of RUNGS) {
     for (const figure of figures) render(TEXTS.prose[figure.id](facts), at(`said-${figure.id}`));
     const clue = TEXTS.clues[id]?.(facts);

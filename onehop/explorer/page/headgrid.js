@@ -25,13 +25,14 @@ const isAt = (selection, { role, layer, head }) =>
  */
 export function headGrid({ view, label, cell, marked = (_place) => false }) {
   const heads = allHeads(view.trace);
+  const indices = new Map(heads.map((place, i) => [called(place), i]));
   const chosen = Math.max(
     0,
     heads.findIndex((place) => isAt(view.selection, place)),
   );
   const choose = (i) => view.choose(heads[i]);
   const button = (place) => {
-    const i = heads.findIndex((h) => isAt(h, place));
+    const i = indices.get(called(place));
     const { content, tip, label: value, ...data } = cell(place);
     return html`<button
       type="button"

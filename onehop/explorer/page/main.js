@@ -1,6 +1,7 @@
 // The page begins here: who listens to whom, and the first translation.
 
 import { drawPreviewSoon, drawRest, drawSoon, showTheme, snippetOf } from "onehop/drawing.js";
+import { scrollTo } from "onehop/scrolling.js";
 import { followAddress, pointer, preview, reload, store } from "onehop/session.js";
 import { watchTips } from "onehop/tips.js";
 import { goTo, watchTour } from "onehop/tour.js";
@@ -28,7 +29,7 @@ document.addEventListener("click", (event) => {
   if (!link) return;
   event.preventDefault();
   if (link.dataset.jump === "figure-decides") startSweep();
-  document.getElementById(link.dataset.jump)?.scrollIntoView();
+  scrollTo(document.getElementById(link.dataset.jump));
 });
 window.onehop = { snippet: snippetOf, view: currentView };
 

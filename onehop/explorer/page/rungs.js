@@ -95,8 +95,17 @@ function foundOf(view, step) {
   return { answer, text, head: called(worst), instead: piece(token), chance: percent(p, 0) };
 }
 
+const facts = new WeakMap(); // by trace: the facts, and the state of the sweep that they were made in
+
 /** What the essay is told about the sentence and the model on show. */
 export function factsOf(view) {
+  const { trace, sweep } = view;
+  if (facts.get(trace)?.state !== sweep.state)
+    facts.set(trace, { state: sweep.state, facts: collectFacts(view) });
+  return facts.get(trace).facts;
+}
+
+function collectFacts(view) {
   const { trace, measured } = view;
   const { settings: s, source, target } = trace;
   const step = mystery(trace, measured);

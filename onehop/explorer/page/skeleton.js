@@ -5,6 +5,7 @@ import { picker, segments, toggle } from "onehop/controls.js";
 import { contents, pageMap } from "onehop/map.js";
 import { range } from "onehop/maths.js";
 import { ASIDE, RUNGS } from "onehop/rungs.js";
+import { scrollTo } from "onehop/scrolling.js";
 import { ROLES, sideOf } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { clipped, piece } from "onehop/text.js";
@@ -14,7 +15,7 @@ import { TEXTS } from "onehop/texts.js";
 function jump(event) {
   event.preventDefault();
   event.currentTarget.closest("details")?.removeAttribute("open");
-  document.getElementById(event.currentTarget.getAttribute("href").slice(1)).scrollIntoView();
+  scrollTo(document.getElementById(event.currentTarget.getAttribute("href").slice(1)));
 }
 
 const place = (figure) =>

@@ -5,6 +5,7 @@ import { finding, offEdit } from "onehop/findings.js";
 import { argmax } from "onehop/maths.js";
 import { playFigure, stopPlaying } from "onehop/player.js";
 import { factsOf } from "onehop/rungs.js";
+import { scrollTo } from "onehop/scrolling.js";
 import { choose, home, store } from "onehop/session.js";
 import { linked, mystery } from "onehop/story.js";
 import { TEXTS } from "onehop/texts.js";
@@ -126,7 +127,7 @@ function show(index) {
   if (stopOf() !== index) return;
   const { at, finding: part } = STOPS[index];
   const found = shownAt === index && part ? document.querySelector(part) : null;
-  (found ?? document.getElementById(at))?.scrollIntoView({ block: "start" });
+  scrollTo(found ?? document.getElementById(at));
   document.querySelector("#tour .panel")?.focus({ preventScroll: true });
 }
 

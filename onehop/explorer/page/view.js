@@ -103,6 +103,12 @@ function turnAll(dials, change = {}) {
   });
 }
 
+/** The view for one figure: an answer that it waits for draws that figure again, not the whole page. */
+export const forFigure = (view, id) => ({
+  ...view,
+  resource: (key, load) => resource(key, load, id),
+});
+
 export function currentView() {
   const { selection, trace, base, other, otherTrouble } = store.value;
   return {

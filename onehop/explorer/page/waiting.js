@@ -6,28 +6,33 @@ import { TEXTS } from "onehop/texts.js";
 const resources = new Map();
 const sweeps = new Map();
 const IDLE = Object.freeze({ state: "idle", parts: [], total: 0 });
-const changed = () => store.set({});
 
-/** Something that takes time: nothing at first, a value or an error later. */
-export function resource(key, load) {
+/**
+ * The answer to a request, sent once for each key: {} until it is there, then `{ value }` or `{ error }`. When it comes, the
+ * figures that asked for it are drawn again, or everything if the essay did (no figure).
+ */
+export function resource(key, load, figure = null) {
   if (!resources.has(key)) {
-    resources.set(key, {});
+    resources.set(key, { answer: {}, figures: new Set() });
     load()
       .then(
         (value) => ({ value }),
         (error) => ({ error: error.message }),
       )
-      .then((found) => {
-        resources.set(key, found);
-        changed();
+      .then((answer) => {
+        const { figures } = resources.get(key);
+        resources.set(key, { answer, figures });
+        store.set({}, figures.has(null) ? null : [...figures]);
       });
   }
-  return resources.get(key);
+  const { answer, figures } = resources.get(key);
+  figures.add(figure);
+  return answer;
 }
 
 /** What failed once may be asked again. */
 export function forgetFailures() {
-  for (const [key, found] of resources) if (found.error) resources.delete(key);
+  for (const [key, { answer }] of resources) if (answer.error) resources.delete(key);
 }
 
 export const stampOf = (trace) => `${trace.model.hash} ${trace.source.text} ${trace.edits.join()}`;
@@ -35,7 +40,7 @@ export const stampOf = (trace) => `${trace.model.hash} ${trace.source.text} ${tr
 let whole = false; // whether everything that figures may ask for is there
 home.whole.then(() => {
   whole = true;
-  changed();
+  store.set({});
 });
 export const isWhole = () => whole;
 
@@ -51,8 +56,10 @@ export async function startSweep(trace = store.value.trace) {
   if (["running", "done"].includes(sweeps.get(stamp)?.state)) return;
   const [cancel, parts] = [new AbortController(), []];
   const told = (state, more = {}) => {
-    sweeps.set(stamp, { state, parts, cancel, total: sweeps.get(stamp)?.total ?? 0, ...more });
-    changed();
+    const before = sweeps.get(stamp);
+    sweeps.set(stamp, { state, parts, cancel, total: before?.total ?? 0, ...more });
+    // A part of a running sweep shows in that figure alone.
+    store.set({}, before?.state === state ? ["decides"] : null);
   };
   told("running");
   const each = (part) =>

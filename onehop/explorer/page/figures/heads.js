@@ -30,15 +30,14 @@ function headRows(view) {
 const distance = (a, b) => sum(a.map((x, j) => Math.abs(x - b[j]))) / 2;
 
 const picture = (view, place) => {
-  const rows = tensor(view, place.role, place.layer)
-    .rows({ head: place.head })
-    .map((row) => Array.from(row, shade));
+  const weights = tensor(view, place.role, place.layer);
+  const [, queries, keys] = weights.shape;
   const source = pixelPicture(
     `${view.stamp} ${place.role} ${place.layer} ${place.head}`,
-    rows,
+    () => weights.rows({ head: place.head }).map((row) => Array.from(row, shade)),
     view.rgb("weight"),
   );
-  return html`<img alt="" style="--ratio:${rows[0].length} / ${rows.length}" src=${source} />`;
+  return html`<img alt="" style="--ratio:${keys} / ${queries}" src=${source} />`;
 };
 
 const cell = (view) => (place) => ({

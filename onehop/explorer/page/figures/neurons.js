@@ -28,20 +28,22 @@ const strongest = (hidden) =>
 function field(view, hidden) {
   const top = Math.max(1e-9, largest(hidden.map(Math.abs)));
   const across = view.narrow ? WIDE / 2 : WIDE;
-  const rows = range(Math.ceil(hidden.length / across)).map((r) =>
-    range(across).map((c) => Math.sqrt(Math.abs(hidden[r * across + c] ?? 0) / top)),
-  );
+  const down = Math.ceil(hidden.length / across);
+  const strengths = () =>
+    range(down).map((r) =>
+      range(across).map((c) => Math.sqrt(Math.abs(hidden[r * across + c] ?? 0) / top)),
+    );
   const tip = (event) => {
     const [x, y] = shareOf(event, event.target);
-    const i = Math.floor(y * rows.length) * across + Math.floor(x * across);
+    const i = Math.floor(y * down) * across + Math.floor(x * across);
     return i in hidden ? T.neuron(i + 1, number(hidden[i], 3)) : null;
   };
   return html`<img
     class="pixels"
-    style="--ratio:${across} / ${rows.length}"
+    style="--ratio:${across} / ${down}"
     .tip=${tip}
     alt=${T.field(count(hidden.length))}
-    src=${pixelPicture(`${view.stamp} ${pathOf(view)} ${view.token} ${across}`, rows, view.rgb("value"))}
+    src=${pixelPicture(`${view.stamp} ${pathOf(view)} ${view.token} ${across}`, strengths, view.rgb("value"))}
   />`;
 }
 

@@ -68,7 +68,7 @@ function overview(view, { patterns }, pattern) {
         style="--ratio:${p.all[0].length} / ${p.all.length}"
         alt=""
         .tip=${tip}
-        src=${pixelPicture(`pattern ${key(p)} ${p.sentences} ${p.all}`, p.all, view.rgb("weight"))}
+        src=${pixelPicture(`pattern ${key(p)} ${p.sentences} ${p.all}`, () => p.all, view.rgb("weight"))}
       />
       <span
         ><b>${p.name}</b>, ${ROLE_NAMES[p.role]}: at best ${whole(best.times / p.sentences)} %</span

@@ -45,9 +45,8 @@ function heat(view) {
   const { rows, position } = chosen(view);
   const shown = Math.min(SHOWN, rows.length);
   const picture = ({ name, of }, n) => {
-    const strengths = rows
-      .slice(0, shown)
-      .map((row) => of.map((d) => (Math.max(-1, Math.min(1, row[d])) + 1) / 2));
+    const strengths = () =>
+      rows.slice(0, shown).map((row) => of.map((d) => (Math.max(-1, Math.min(1, row[d])) + 1) / 2));
     const tip = (event) => {
       const [x, y] = shareOf(event, event.target);
       const [p, d] = [Math.floor(y * shown), of[Math.floor(x * of.length)]];
@@ -63,7 +62,7 @@ function heat(view) {
           alt="Position vectors, ${name}: ${shown} positions downwards, ${of.length} dimensions across"
           src=${pixelPicture(`${view.stamp} positions ${n}`, strengths, view.rgb("position"))}
         />
-        ${position < shown ? html`<div class="glide" style="position:absolute;left:0;right:0;top:${(100 * position) / shown}%;height:${100 / shown}%;min-height:4px;outline:2px solid var(--output)"></div>` : ""}
+        ${position < shown ? html`<div style="position:absolute;left:0;right:0;top:${(100 * position) / shown}%;height:${100 / shown}%;min-height:4px;outline:2px solid var(--output)"></div>` : ""}
       </div>
       <p class="ticks">
         <span>${of[0] + 1}</span><span>${name}</span><span>${of.at(-1) + 1}</span>

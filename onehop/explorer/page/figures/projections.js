@@ -46,23 +46,31 @@ const names = (view) => ({
   v: piece(view.trace.keys(view.selection.role)[partner(view)]),
 });
 
-/** The product x W, made here from the recorded input and the head's matrix. */
+const decoded = new WeakMap(); // by the answer with a head's weights: its matrices by kind
+
+/** A head's matrix as its columns, with the bias of each and the size of the largest number. */
+function matrixOf(weights, kind) {
+  if (!decoded.has(weights)) decoded.set(weights, new Map());
+  const matrices = decoded.get(weights);
+  if (!matrices.has(kind)) {
+    const blob = bytesOf(weights.blob);
+    const { [`w_${kind}`]: w, [`b_${kind}`]: b } = weights.tensors;
+    const rows = new Tensor(w, numbersOf(blob, w)).rows();
+    const columns = range(w.shape[1]).map((j) => Float32Array.from(rows, (row) => row[j]));
+    const top = largest(columns.map((column) => largest(column.map(Math.abs))));
+    matrices.set(kind, { columns, top, bias: b ? numbersOf(blob, b) : null });
+  }
+  return matrices.get(kind);
+}
+
+/** The product x W, computed here from the recorded input and the head's matrix. */
 function product(view, kind, weights) {
   const inputs = view.trace.json.inputs[view.trace.path(view.selection.role, view.selection.layer)];
   const token = kind === "q" ? view.token : partner(view);
   const x = view.trace.tensor(kind === "q" ? inputs.query : inputs.memory).at({ token });
-  const blob = bytesOf(weights.blob);
-  const w = new Tensor(weights.tensors[`w_${kind}`], numbersOf(blob, weights.tensors[`w_${kind}`]));
-  const bias = weights.tensors[`b_${kind}`] ? numbersOf(blob, weights.tensors[`b_${kind}`]) : null;
-  const rows = w.rows();
-  const made = range(w.shape[1]).map(
-    (j) =>
-      dot(
-        x,
-        rows.map((row) => row[j]),
-      ) + (bias ? bias[j] : 0),
-  );
-  return { x, rows, made, bias };
+  const { columns, top, bias } = matrixOf(weights, kind);
+  const made = columns.map((column, j) => dot(x, column) + (bias ? bias[j] : 0));
+  return { x, columns, top, made, bias };
 }
 
 /** The component whose sum is shown: the reader's, or the largest. */
@@ -78,17 +86,16 @@ function matrixPicture(view, kind, concept) {
   );
   if (found.error) return html`<p class="reading">${found.error}</p>`;
   if (!found.value) return html`<p class="reading" role="status">Fetching the matrix …</p>`;
-  const { x, rows, made, bias } = product(view, kind, found.value);
+  const { x, columns, top, made, bias } = product(view, kind, found.value);
   const component = componentOf(view, made);
-  const row = rows.map((r) => r[component]);
+  const row = Array.from(columns[component]);
   const products = row.map((w, i) => w * x[i]);
-  const top = largest(rows.map((row) => largest(Array.from(row, Math.abs))));
   const recorded = vector(view, kind);
   const off =
     largest(made.map((m, i) => Math.abs(m - recorded[i]))) /
     largest(Array.from(recorded, Math.abs));
   // Turned on its side: d_k rows, d_model columns, under the input it multiplies.
-  const turned = range(made.length).map((j) => rows.map((row) => Math.abs(row[j]) / top));
+  const turned = () => columns.map((column) => column.map((w) => Math.abs(w) / top));
   const input = kind === "q" || role !== "cross" ? "x" : "m";
   return html`<div class="lanes">
       <span class="name"><var>${input}</var>, ${x.length} numbers</span>

@@ -2,6 +2,7 @@
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { arrow, box, firing, headCells, size, zoom } from "onehop/machine/parts.js";
+import { scrollTo } from "onehop/scrolling.js";
 import { number, percent, piece } from "onehop/text.js";
 
 const NAMES = {
@@ -13,7 +14,7 @@ const CONCEPTS = { self_attention: "query", cross_attention: "key", feed_forward
 const ROLE = { self_attention: (stack) => stack, cross_attention: () => "cross" };
 const BLOCK = 112;
 
-const jump = (id) => document.getElementById(`figure-${id}`)?.scrollIntoView();
+const jump = (id) => scrollTo(document.getElementById(`figure-${id}`));
 
 export const stackOf = (view) => (view.selection.role === "encoder" ? "encoder" : "decoder");
 

@@ -3,6 +3,7 @@
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { range } from "onehop/maths.js";
 import { arrow, box, firing, headCells, size, tokenCells, zoom } from "onehop/machine/parts.js";
+import { scrollTo } from "onehop/scrolling.js";
 import { clipped, percent, piece } from "onehop/text.js";
 
 /** Which parts a relative keeps. */
@@ -13,7 +14,7 @@ export const FAMILY = {
   vit: { name: "ViT", keeps: ["encoder", "source"] },
 };
 
-const jump = (id) => document.getElementById(`figure-${id}`)?.scrollIntoView();
+const jump = (id) => scrollTo(document.getElementById(`figure-${id}`));
 
 function measures(view) {
   const narrow = view.narrow;
