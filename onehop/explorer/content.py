@@ -1,6 +1,7 @@
 """The data of the page: the model, traces of a sentence with and without edits, weights, and measurements."""
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,8 +14,9 @@ from torch import Tensor
 from onehop.errors import OnehopError
 from onehop.explorer.html import page_alone, served_page
 from onehop.interpret.ablations import ROLES, Role, parse_edits
+from onehop.interpret.recorded_search import OnStep
 from onehop.interpret.reruns import HeadsOff, attentions
-from onehop.interpret.trace_file import Json, Trace, pack
+from onehop.interpret.trace_file import Json, Trace, lay_out, pack
 from onehop.interpret.tracer import LIMIT, Tracer
 from onehop.model.attention import attention
 from onehop.pipelines.confidence import DOUBTFUL, confidence
@@ -79,18 +81,38 @@ class Explorer:
         self.readable = SENTENCES.get(tracer.translator.source, ())
         self.opening = (self.readable or ENGLISH)[0] if opening is None else opening
         self._one_at_a_time, self._identifier = Lock(), Identifier()
-        self._remembered = lru_cache(_REMEMBERED)(self._trace)
+        self._traces: OrderedDict[tuple[str, ...], Trace] = OrderedDict()
         self._variants = lru_cache(_VARIANTS)(tracer.variant)
 
     def trace(self, text: str, edits: Sequence[str] = ()) -> str:
-        """A trace as JSON; the last few are cached."""
-        with self._one_at_a_time:
-            return self._remembered(text, tuple(edits))
+        """A trace as JSON."""
+        return self.traced(text, edits).to_json()
 
-    def _trace(self, text: str, edits: tuple[str, ...]) -> str:
-        trace = self.tracer.trace(text, edits, limit=self.limit)
+    def streamed_trace(self, text: str, edits: Sequence[str], on_step: OnStep) -> list[bytes]:
+        """A trace as the page reads it: the header as a line of JSON, then the tensors of all figures as bytes.
+
+        Decoding base64 in a JSON text of 40 MB would stop the page for a second.
+        """
+        trace = self.traced(text, edits, on_step)
+        tensors, buffer = lay_out({name: t for name, t in trace.tensors.items() if is_shown(name, trace.header)})
+        header = {"trace": {**trace.header, "tensors": tensors}, "bytes": len(buffer)}
+        return [json.dumps(header, ensure_ascii=False, allow_nan=False).encode() + b"\n", buffer]
+
+    def traced(self, text: str, edits: Sequence[str] = (), on_step: OnStep | None = None) -> Trace:
+        """A trace; the last few are cached."""
+        key = (text, *edits)
+        with self._one_at_a_time:
+            if key not in self._traces:
+                self._traces[key] = self._trace(text, edits, on_step)
+            self._traces.move_to_end(key)
+            if len(self._traces) > _REMEMBERED:
+                self._traces.popitem(last=False)
+            return self._traces[key]
+
+    def _trace(self, text: str, edits: Sequence[str], on_step: OnStep | None) -> Trace:
+        trace = self.tracer.trace(text, edits, limit=self.limit, on_step=on_step)
         own = {"language": self.other_language(text), "confidence": self.confidence(trace.header)}
-        return Trace({**trace.header, **own}, trace.tensors).to_json()
+        return Trace({**trace.header, **own}, trace.tensors)
 
     def confidence(self, header: Json) -> Json | None:
         """The probability that a translation is good; None for an edited model, and if no confidence was fitted."""
@@ -113,7 +135,7 @@ class Explorer:
         made = tuple(str(edit) for edit in parse_edits(edits))
         with self._one_at_a_time:
             found = self._variants(text, made)
-        plain = json.loads(self.trace(text))["target"]["text"]
+        plain = self.traced(text).text
         return {**found, "label": self.label(made), "same": found["target"]["text"] == plain}
 
     def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[Json]:
@@ -121,7 +143,7 @@ class Explorer:
 
         The lock is free between two attentions, so that other requests can be answered.
         """
-        header = json.loads(self.trace(text, edits))
+        header = self.traced(text, edits).header
         yield {"attentions": len(attentions(self.tracer.model))}
         parts = self.tracer.heads_off(header)
         while True:
@@ -182,7 +204,7 @@ class Explorer:
 
     def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
         """The page in one file: one sentence, all offered edits, and the weights of the first head shown."""
-        trace = Trace.from_json(self.trace(text, edits))
+        trace = self.traced(text, edits)
         first, blob = first_picture(trace)
         head = trace.header["aligner"]
         late = {

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from onehop.errors import ModelChangedError, OnehopError, SettingsError
 from onehop.explorer.html import TYPES, assets, policy_of
 
+STREAM = "application/x-onehop-trace"
 MOST_BODY = 64 * 1024
 _MOST_EDITS, _MOST_NEURONS = 16, 64
 _READ_SECONDS = 10.0
@@ -32,6 +34,9 @@ class Explores(Protocol):
 
     def trace(self, text: str, edits: Sequence[str] = ()) -> str:
         """A trace as JSON."""
+
+    def streamed_trace(self, text: str, edits: Sequence[str], on_step: Callable[[int], None]) -> list[bytes]:
+        """A trace as bytes: a line of JSON, then the tensors."""
 
     def variant(self, text: str, edits: Sequence[str]) -> dict[str, Any]:
         """A translation under edits."""
@@ -85,6 +90,10 @@ def explorer_routes(
 
     async def trace(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
+        if STREAM in request.headers.get("accept", ""):
+            parts = _progress_and_trace(lambda on_step: explorer().streamed_trace(text, edits, on_step), compute)
+            first = await anext(parts)  # an error in the text must be raised before the response starts
+            return StreamingResponse(_chained(first, parts), media_type=STREAM, headers=_HEADERS)
         found = await compute(lambda: explorer().trace(text, edits))
         return Response(found, media_type="application/json", headers=_HEADERS)
 
@@ -136,6 +145,46 @@ def _one_line_errors(answer: _Answer) -> _Answer:
             return JSONResponse({"error": str(e)}, 422, _HEADERS)
 
     return answered
+
+
+class _ClientLeftError(Exception):
+    """Stops a search whose client has disconnected."""
+
+
+async def _progress_and_trace(
+    work: Callable[[Callable[[int], None]], list[bytes]], compute: Compute
+) -> AsyncIterator[bytes]:
+    """Lines of JSON with the number of tokens written so far, then the trace. A disconnect stops the search."""
+    loop, left = asyncio.get_running_loop(), threading.Event()
+    counts: asyncio.Queue[int | None] = asyncio.Queue()
+
+    def on_step(count: int) -> None:
+        if left.is_set():
+            raise _ClientLeftError
+        loop.call_soon_threadsafe(counts.put_nowait, count)
+
+    running = asyncio.ensure_future(compute(lambda: work(on_step)))
+    running.add_done_callback(lambda _: counts.put_nowait(None))
+    started = False
+    try:
+        while (count := await counts.get()) is not None:
+            started = True
+            yield json.dumps({"written": count}).encode() + b"\n"
+        for part in await running:
+            yield part
+    except OnehopError as e:
+        if not started:
+            raise
+        yield json.dumps({"error": str(e)}).encode() + b"\n"
+    finally:
+        left.set()
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it any more
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in rest:
+        yield part
 
 
 async def _in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncIterator[str]:

@@ -1,7 +1,7 @@
 """A search under taps that records every step's candidates and the path to its result."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -73,10 +73,17 @@ class _RerunStep:
         return self.model.logits(self.model.decode(tgt, memory, self.src)[:, -1:])[:, -1].float().log_softmax(-1)
 
 
-class StepRecorder:
-    """A tap that records each step's logits, and each row's cross-attention averaged over heads."""
+OnStep = Callable[[int], None]
 
-    def __init__(self) -> None:
+
+class StepRecorder:
+    """A tap that records each step's logits, and each row's cross-attention averaged over heads.
+
+    `on_step` is called after every step with the number of steps so far. An exception that it raises stops the search.
+    """
+
+    def __init__(self, on_step: OnStep | None = None) -> None:
+        self._on_step = on_step
         self.logits: list[Float[Tensor, "rows vocab"]] = []
         self.attention: list[list[Float[Tensor, "rows source"]]] = []
         self._layers: list[Float[Tensor, "rows source"]] = []
@@ -89,6 +96,8 @@ class StepRecorder:
             self.logits.append(value[:, -1].float())
             self.attention.append(self._layers)
             self._layers = []
+            if self._on_step is not None:
+                self._on_step(len(self.logits))
         return value
 
 
@@ -108,12 +117,16 @@ class RecordedSearch:
 
 
 def recorded_search(
-    tapped_model: TappedModel, ids: Sequence[int], options: SearchOptions, tap: EditTap
+    tapped_model: TappedModel,
+    ids: Sequence[int],
+    options: SearchOptions,
+    tap: EditTap,
+    on_step: OnStep | None = None,
 ) -> RecordedSearch:
     """Translate under edits and record the steps of the search."""
     if options.sample:
         raise SettingsError("A trace shows a beam, and sampling has none.", "Set search.sample to false.")
-    recorded, history = StepRecorder(), History()
+    recorded, history = StepRecorder(on_step), History()
     with tapped_model.tapped(tap, recorded) as model:
         limit = model.settings.most_positions
         most, device = max_output_lengths([ids], limit), next(model.parameters()).device

@@ -35,8 +35,8 @@ class Named:
     values: Array
 
 
-def pack(tensors: Mapping[str, Named]) -> Json:
-    """Tensors as JSON: the offset of each in one little-endian buffer, and the buffer in base64."""
+def lay_out(tensors: Mapping[str, Named]) -> tuple[Json, bytes]:
+    """Where each tensor is in one little-endian buffer, and the buffer."""
     raw = {
         name: tensor.values.astype(tensor.values.dtype.newbyteorder("<")).tobytes() for name, tensor in tensors.items()
     }
@@ -52,7 +52,13 @@ def pack(tensors: Mapping[str, Named]) -> Json:
         }
         for (name, tensor), offset in zip(tensors.items(), offsets, strict=False)
     }
-    return {"tensors": layout, "blob": base64.b64encode(b"".join(padded)).decode("ascii")}
+    return layout, b"".join(padded)
+
+
+def pack(tensors: Mapping[str, Named]) -> Json:
+    """Tensors as JSON: the offset of each in one little-endian buffer, and the buffer in base64."""
+    layout, buffer = lay_out(tensors)
+    return {"tensors": layout, "blob": base64.b64encode(buffer).decode("ascii")}
 
 
 def unpack(packed: Mapping[str, Any]) -> dict[str, Named]:

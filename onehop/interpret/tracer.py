@@ -19,7 +19,7 @@ from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import TextError
 from onehop.interpret.ablations import Edit, EditTap, Role, attention_path, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
-from onehop.interpret.recorded_search import RecordedSearch, TappedModel, recorded_search, with_source_end
+from onehop.interpret.recorded_search import OnStep, RecordedSearch, TappedModel, recorded_search, with_source_end
 from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
 from onehop.interpret.trace_fields import (
     additions,
@@ -130,15 +130,23 @@ class Tracer:
 
     @torch.inference_mode()
     def trace(
-        self, text: str, edits: Iterable[str] = (), options: SearchOptions | None = None, limit: int = LIMIT
+        self,
+        text: str,
+        edits: Iterable[str] = (),
+        options: SearchOptions | None = None,
+        limit: int = LIMIT,
+        on_step: OnStep | None = None,
     ) -> Trace:
-        """Translate a sentence and record everything, with at most `limit` bytes of tensors."""
+        """Translate a sentence and record everything, with at most `limit` bytes of tensors.
+
+        `on_step` is called after every step of the search with the number of steps. It may raise to stop the search.
+        """
         start = time.perf_counter()
         ids, parsed = self.source_ids(text, limit), parse_edits(edits)
         options = allowing(self.translator.with_defaults(options), ids)
         with ThreadPoolExecutor(1) as executor:  # the fast engine runs on another core meanwhile
             fast = None if parsed else executor.submit(self.fast, ids, options)
-            searched = recorded_search(self.tapped_model, ids, options, EditTap(self.model, parsed))
+            searched = recorded_search(self.tapped_model, ids, options, EditTap(self.model, parsed), on_step)
             searched_at = time.perf_counter()
             recording = self.record(ids, searched.outputs, parsed)
             kept, left_out = within(limit, self.tensors(recording.recorder, searched))

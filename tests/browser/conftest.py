@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -39,6 +40,26 @@ class Reticent(Tracer):
 
     def variant(self, text, edits, options=None):
         return super().variant(text, edits, options or self.short)
+
+
+class SlowTracer(Reticent):
+    """Takes its time for each piece of every text but the first, and knows whether a search was stopped."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.stopped = threading.Event()
+
+    def trace(self, text, edits=(), options=None, on_step=None, **more):
+        def slowly(count):
+            try:
+                on_step(count)
+            except Exception:
+                self.stopped.set()
+                raise
+            time.sleep(0.5)
+
+        slow = None if text == TEXT else slowly
+        return super().trace(text, edits, options, on_step=slow, **more)
 
 
 def a_translator(seed: int = 5, **other: int) -> SentenceTranslator:
@@ -159,6 +180,14 @@ def address(explorer):
 def beside(tracer, second, data):
     """The page of two models, served."""
     yield from served(Explorer(tracer, TEXT, other=Explorer(second, TEXT)))
+
+
+@pytest.fixture
+def slow(tracer, data):
+    """The address of a page whose model is slow, and the event that says that a search was stopped."""
+    slow = SlowTracer(tracer.translator, "slow", "12" * 32)
+    for address in served(Explorer(slow, TEXT)):
+        yield address, slow.stopped
 
 
 @pytest.fixture

@@ -612,6 +612,23 @@ def test_until_the_translation_comes_the_page_says_that_it_is_coming(browser, ad
         settled(page)
 
 
+def test_a_long_translation_says_how_far_it_is_and_can_be_stopped(browser, slow):
+    address, stopped = slow
+    with opened(browser, address) as page:
+        page.locator("input[name=sentence]").fill("the new bird")
+        page.locator("input[name=sentence]").press("Enter")
+        status = page.locator(".model-status")
+        expect(status).to_contain_text("pieces written")
+        status.get_by_role("button", name="Stop").click()
+        expect(page.locator(".masthead .trouble")).to_have_text("Stopped.")
+        expect(status).to_have_count(0)
+        assert stopped.wait(20)
+        expect(page.locator(".answer")).to_have_attribute("data-sentence", TEXT)
+        page.get_by_role("button", name="Translate").click()
+        expect(page.locator(".answer")).to_have_attribute("data-sentence", "the new bird")
+        settled(page)
+
+
 def test_a_server_that_is_gone_is_said_in_a_line(browser, address):
     with opened_apart(browser, address, wait=False) as page:
         page.route("**/api/trace", lambda route: route.abort())

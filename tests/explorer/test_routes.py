@@ -1,20 +1,27 @@
 """The page over HTTP."""
 
+import asyncio
 import base64
 import hashlib
 import json
 import re
 import subprocess
 import sys
+import threading
+import time
 
+import numpy as np
 import pytest
 from page_data import HOSTILE, TEXT, data_of
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.testclient import TestClient
 
-from onehop.explorer.content import (
-    measured,
-)
+from onehop.errors import OnehopError
+from onehop.explorer.content import is_shown, measured
 from onehop.explorer.html import assets, policy_of
-from onehop.explorer.routes import MOST_BODY
+from onehop.explorer.routes import MOST_BODY, STREAM, _progress_and_trace, explorer_routes
+from onehop.interpret.trace_file import unpack
 
 JSON = {"Content-Type": "application/json"}
 
@@ -59,6 +66,69 @@ def test_the_questions_of_the_page_are_answered(client, explorer, tracer):
     assert variant == explorer.variant(TEXT, ["heads=averaged"])
     weights = client.get("/api/weights?role=cross&layer=1&head=0").json()
     assert weights == tracer.weights("cross", 1, 0)
+
+
+def read_stream(content):
+    """The lines before the trace, the trace's header, and its tensors."""
+    lines = []
+    while True:
+        line, _, content = content.partition(b"\n")
+        lines.append(json.loads(line))
+        if "trace" in lines[-1]:
+            *before, last = lines
+            assert len(content) == last["bytes"]
+            return before, last["trace"], unpack({**last["trace"], "blob": base64.b64encode(content)})
+
+
+def test_the_page_reads_a_trace_as_progress_header_and_bytes(client, explorer):
+    question = {"json": {"text": "the old tree", "edits": ["scale=off"]}, "headers": {"Accept": STREAM}}
+    first, again = (client.post("/api/trace", **question) for _ in range(2))
+    assert first.headers["content-type"] == STREAM
+    before, header, tensors = read_stream(first.content)
+    steps = len(header["beam"]["steps"])
+    assert before == [{"written": i} for i in range(1, steps + 1)]
+    trace = explorer.traced("the old tree", ["scale=off"])
+    assert {key: value for key, value in header.items() if key != "tensors"} == json.loads(json.dumps(trace.header))
+    assert list(tensors) == [name for name in trace if is_shown(name, trace.header)]
+    for name, tensor in tensors.items():
+        assert tensor.axes == trace.axes(name)
+        np.testing.assert_array_equal(tensor.values, trace[name])
+    assert read_stream(again.content)[0] == []  # it is cached
+
+
+def test_a_stream_begins_with_no_error_and_may_end_with_one(client):
+    class Fails:
+        def streamed_trace(self, text, edits, on_step):
+            on_step(1)
+            raise OnehopError("It failed.", "Try again.")
+
+    empty = client.post("/api/trace", json={"text": ""}, headers={"Accept": STREAM})
+    assert (empty.status_code, list(empty.json())) == (422, ["error"])
+    fails = TestClient(Starlette(routes=explorer_routes(Fails)))
+    answer = fails.post("/api/trace", json={"text": "the"}, headers={"Accept": STREAM})
+    lines = [json.loads(line) for line in answer.content.splitlines()]
+    assert (answer.status_code, lines) == (200, [{"written": 1}, {"error": "It failed. Try again."}])
+
+
+def test_the_search_stops_when_its_client_leaves():
+    stopped = threading.Event()
+
+    def search(on_step):
+        try:
+            for count in range(1, 1000):
+                on_step(count)
+                time.sleep(0.01)
+        except Exception:
+            stopped.set()
+            raise
+
+    async def leave_early():
+        parts = _progress_and_trace(search, run_in_threadpool)
+        assert json.loads(await anext(parts)) == {"written": 1}
+        await parts.aclose()
+
+    asyncio.run(leave_early())
+    assert stopped.wait(20)
 
 
 def test_what_each_head_decides_comes_line_by_line(client, explorer):

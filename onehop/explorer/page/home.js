@@ -2,6 +2,7 @@
 // cannot tell the difference.
 
 import { LocalHome } from "onehop/localhome.js";
+import { Translations } from "onehop/translating.js";
 
 /** What stands in the page as JSON under a name. */
 const written = (name) => JSON.parse(document.getElementById(`onehop-${name}`).textContent);
@@ -17,42 +18,32 @@ const complete = () =>
       : done(null),
   );
 
-/** A request to the live server; its errors are one line that the reader can use. */
-async function ask(path, body) {
+/** Send a request to the live server. An error is one line that the reader can use. */
+async function send(path, body = null, { signal = undefined, accept = undefined } = {}) {
   // A server that asks for a key is opened as explore/?api_key=KEY.
   const key = new URLSearchParams(location.search).get("api_key");
   const headers = {
     ...(body && { "Content-Type": "application/json" }),
+    ...(accept && { Accept: accept }),
     ...(key && { Authorization: `Bearer ${key}` }),
   };
   const options = body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers };
   let answer;
   try {
-    answer = await fetch(path, options);
+    answer = await fetch(path, { ...options, signal });
   } catch {
     throw new Error("The server does not answer. Is onehop explore still running?");
   }
-  const json = await answer
-    .json()
-    .catch(() => ({ error: `The server answered with status ${answer.status}.` }));
-  if (!answer.ok)
-    throw new Error(json.error ?? `The server answered with status ${answer.status}.`);
-  return json;
+  if (answer.ok) return answer;
+  const { error } = await answer.json().catch(() => ({}));
+  throw new Error(error ?? `The server answered with status ${answer.status}.`);
 }
+
+const ask = async (path, body = null) => (await send(path, body)).json();
 
 /** The lines of a streamed answer, each handed on as soon as it is there; `signal` ends it. */
 async function askLines(path, body, { signal, each }) {
-  const key = new URLSearchParams(location.search).get("api_key");
-  const headers = {
-    "Content-Type": "application/json",
-    ...(key && { Authorization: `Bearer ${key}` }),
-  };
-  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body), signal });
-  if (!answer.ok)
-    throw new Error(
-      (await answer.json().catch(() => ({}))).error ??
-        `The server answered with status ${answer.status}.`,
-    );
+  const answer = await send(path, body, { signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
   for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
@@ -62,10 +53,45 @@ async function askLines(path, body, { signal, each }) {
   }
 }
 
+/** A trace, streamed: lines of JSON with the progress, a line with the header, and the bytes of the tensors. */
+async function askTrace(path, body, { signal, written }) {
+  const answer = await send(path, body, { signal, accept: "application/x-onehop-trace" });
+  const reader = answer.body.getReader();
+  let waiting = new Uint8Array(0);
+  let trace = null;
+  let filled = 0;
+  for (let { value, done } = await reader.read(); !done; { value, done } = await reader.read()) {
+    let chunk = value;
+    if (!trace) {
+      const lines = new Uint8Array(waiting.length + value.length);
+      lines.set(waiting);
+      lines.set(value, waiting.length);
+      let start = 0;
+      for (let end; !trace && (end = lines.indexOf(LINE_FEED, start)) >= 0; start = end + 1) {
+        const line = JSON.parse(new TextDecoder().decode(lines.subarray(start, end)));
+        if (line.error) throw new Error(line.error);
+        if (line.trace) trace = { ...line.trace, blob: new Uint8Array(line.bytes) };
+        else written(line.written);
+      }
+      waiting = lines.subarray(start);
+      if (!trace) continue;
+      chunk = waiting;
+    }
+    trace.blob.set(chunk, filled);
+    filled += chunk.length;
+  }
+  if (filled !== trace?.blob.length) throw new Error("The server stopped in the middle.");
+  return trace;
+}
+
+const LINE_FEED = 10;
+
 const sameEdits = (a, b) => a.length === b.length && a.every((edit) => b.includes(edit));
 
 class LiveHome {
   #api;
+
+  #translations = new Translations();
 
   constructor(data, api = "api") {
     this.kind = "live";
@@ -76,7 +102,10 @@ class LiveHome {
     this.other = data.other ? new LiveHome(data.other, "other/api") : null;
   }
 
-  trace = (text, edits) => ask(`${this.#api}/trace`, { text, edits });
+  trace = (text, edits) =>
+    this.#translations.run(text, (options) =>
+      askTrace(`${this.#api}/trace`, { text, edits }, options),
+    );
   variant = (text, edits) => ask(`${this.#api}/variant`, { text, edits });
   heads = (text, edits, options) => askLines(`${this.#api}/heads`, { text, edits }, options);
   neurons = (stack, layer, places) =>

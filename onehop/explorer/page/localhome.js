@@ -2,6 +2,7 @@
 
 import { showStatus } from "onehop/status.js";
 import { STATUS as TEXTS } from "onehop/texts/status.js";
+import { Translations } from "onehop/translating.js";
 
 const [TRACES, VARIANTS] = [8, 32]; // as many answers are remembered
 
@@ -26,7 +27,7 @@ export class LocalHome {
   #failure = null;
   #standing = null; // what the foot of the page says while nothing else is to be said
   #last = 0;
-  #tracing = null;
+  #translations = new Translations(() => this.#standing);
   #example = null; // what figures need of the stored trace: its tensors, and what each head decides
 
   constructor(data) {
@@ -126,29 +127,11 @@ export class LocalHome {
     });
   }
 
-  /** A sentence that nobody waits for any more, because another one was asked for, is stopped. */
-  trace = remembering(TRACES, async (text, edits) => {
-    if (this.#isExample(text, edits)) return this.#stored();
-    if (this.#tracing && this.#tracing.text !== text) this.#tracing.stop.abort();
-    const job = (this.#tracing = { text, stop: new AbortController() });
-    const stop = () => job.stop.abort();
-    const written = (pieces) =>
-      this.#tracing === job &&
-      showStatus({
-        text: TEXTS.translating(pieces),
-        progress: { name: TEXTS.translatingName },
-        button: { label: TEXTS.stop, act: stop },
-        isLate: true,
-      });
-    try {
-      return await this.#ask("trace", { text, edits }, { signal: job.stop.signal, written });
-    } finally {
-      if (this.#tracing === job) {
-        this.#tracing = null;
-        showStatus(this.#standing);
-      }
-    }
-  });
+  trace = remembering(TRACES, async (text, edits) =>
+    this.#isExample(text, edits)
+      ? this.#stored()
+      : this.#translations.run(text, (options) => this.#ask("trace", { text, edits }, options)),
+  );
 
   variant = remembering(VARIANTS, async (text, edits) => {
     const plain = await this.trace(text, []);

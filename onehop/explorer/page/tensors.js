@@ -30,14 +30,19 @@ export function bytesOf(base64) {
   return bytes;
 }
 
+let floats = null; // the value of every 16-bit float
+
 /** The numbers of one tensor in a blob (little-endian, as every browser's machine is). */
 export function numbersOf(blob, { type, offset, shape }) {
   const count = shape.reduce((a, b) => a * b, 1);
   const start = blob.byteOffset + offset;
   const copy = blob.buffer.slice(start, start + count * (type === "float32" ? 4 : 2));
-  return type === "float32"
-    ? new Float32Array(copy)
-    : Float32Array.from(new Uint16Array(copy), halfToFloat);
+  if (type === "float32") return new Float32Array(copy);
+  floats ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => halfToFloat(bits));
+  const halves = new Uint16Array(copy);
+  const numbers = new Float32Array(count);
+  for (let i = 0; i < count; i++) numbers[i] = floats[halves[i]];
+  return numbers;
 }
 
 /** One recorded quantity. */

@@ -1,4 +1,4 @@
-// What the foot of the page says about the model in the browser.
+// What the foot of the page says about a translation, and about the model in the browser.
 
 const megabytes = (bytes) => (bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0);
 
@@ -9,6 +9,7 @@ export const STATUS = {
   translating: (pieces) => `Translating: ${pieces} pieces written`,
   translatingName: "Translating",
   stop: "Stop",
+  cancelled: "Stopped.",
   stopped: "The model was not fetched, so the page shows one stored example.",
   notLoaded: "The model is not here. Fetch it at the foot of the page.",
   again: "Fetch the model",
