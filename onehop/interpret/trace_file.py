@@ -77,9 +77,10 @@ def unpack(packed: Mapping[str, Any]) -> dict[str, Named]:
 
 def compact(name: str, values: Array) -> Array:
     """The values in float16, unless the tensor must be exact or a value is too large."""
-    finite = np.abs(values[np.isfinite(values)])
-    small = not finite.size or float(finite.max()) <= float(np.finfo(np.float16).max)
-    return values.astype(np.float16 if small and name.rpartition(".")[2] not in _EXACT else np.float32)
+    if name.rpartition(".")[2] in _EXACT:
+        return values.astype(np.float32, copy=False)
+    largest = np.abs(values).max(initial=0.0, where=np.isfinite(values))
+    return values.astype(np.float16 if largest <= np.finfo(np.float16).max else np.float32)
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ class Tracer:
         """The position table, as far as this source needs it and the page shows it."""
         table, rows = self.model.source_input.positions, max(_POSITIONS, length)
         is_sinusoidal = self.model.settings.positions == "sinusoidal"
-        return sinusoids(rows, table.shape[1]) if is_sinusoidal else table[:rows]
+        return sinusoids(rows, table.shape[1]) if is_sinusoidal else table[:rows].clone()
 
     def header(
         self, text: str, ids: Sequence[int], edits: Sequence[Edit], options: SearchOptions, searched: RecordedSearch
