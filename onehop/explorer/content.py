@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -88,31 +88,47 @@ class Explorer:
         """A trace as JSON."""
         return self.traced(text, edits).to_json()
 
-    def streamed_trace(self, text: str, edits: Sequence[str], on_step: OnStep) -> list[bytes]:
+    def streamed_trace(
+        self, text: str, edits: Sequence[str], on_step: OnStep, on_translation: Callable[[Json], None]
+    ) -> list[bytes]:
         """A trace as the page reads it: the header as a line of JSON, then the tensors of all figures as bytes.
 
-        Decoding base64 in a JSON text of 40 MB would stop the page for a second.
+        Decoding base64 in a JSON text of 40 MB would stop the page for a second. `on_translation` is called before with
+        what the top of the page needs.
         """
-        trace = self.traced(text, edits, on_step)
+        trace = self.traced(text, edits, on_step, lambda first: on_translation(opening_of(first)))
         tensors, buffer = lay_out({name: t for name, t in trace.tensors.items() if is_shown(name, trace.header)})
         header = {"trace": {**trace.header, "tensors": tensors}, "bytes": len(buffer)}
         return [json.dumps(header, ensure_ascii=False, allow_nan=False).encode() + b"\n", buffer]
 
-    def traced(self, text: str, edits: Sequence[str] = (), on_step: OnStep | None = None) -> Trace:
+    def traced(
+        self,
+        text: str,
+        edits: Sequence[str] = (),
+        on_step: OnStep | None = None,
+        on_translation: Callable[[Trace], None] = lambda _: None,
+    ) -> Trace:
         """A trace; the last few are cached."""
         key = (text, *edits)
+
+        def with_own_fields(trace: Trace) -> Trace:
+            own = {"language": self.other_language(text), "confidence": self.confidence(trace.header)}
+            return Trace({**trace.header, **own}, trace.tensors)
+
         with self._one_at_a_time:
             if key not in self._traces:
-                self._traces[key] = self._trace(text, edits, on_step)
+                trace = self.tracer.trace(
+                    text,
+                    edits,
+                    limit=self.limit,
+                    on_step=on_step,
+                    on_translation=lambda first: on_translation(with_own_fields(first)),
+                )
+                self._traces[key] = with_own_fields(trace)
             self._traces.move_to_end(key)
             if len(self._traces) > _REMEMBERED:
                 self._traces.popitem(last=False)
             return self._traces[key]
-
-    def _trace(self, text: str, edits: Sequence[str], on_step: OnStep | None) -> Trace:
-        trace = self.tracer.trace(text, edits, limit=self.limit, on_step=on_step)
-        own = {"language": self.other_language(text), "confidence": self.confidence(trace.header)}
-        return Trace({**trace.header, **own}, trace.tensors)
 
     def confidence(self, header: Json) -> Json | None:
         """The probability that a translation is good; None for an edited model, and if no confidence was fitted."""
@@ -262,9 +278,13 @@ class Explorer:
 def first_picture(trace: Trace) -> tuple[Json, str]:
     """A trace's header with the tensor that the top of the page needs, and the tensors of all figures in base64."""
     shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
+    return {**opening_of(trace), "tensors": shown["tensors"]}, shown["blob"]
+
+
+def opening_of(trace: Trace) -> Json:
+    """A trace's header with the one tensor that the top of the page needs."""
     aligning = f"decoder.layers.{trace.header['aligner']['layer']}.cross_attention.weights"
-    opening = pack({aligning: trace.tensors[aligning]})
-    return {**trace.header, "tensors": shown["tensors"], "opening": opening}, shown["blob"]
+    return {**trace.header, "tensors": {}, "opening": pack({aligning: trace.tensors[aligning]})}
 
 
 def is_shown(name: str, header: Json) -> bool:

@@ -35,7 +35,13 @@ class Explores(Protocol):
     def trace(self, text: str, edits: Sequence[str] = ()) -> str:
         """A trace as JSON."""
 
-    def streamed_trace(self, text: str, edits: Sequence[str], on_step: Callable[[int], None]) -> list[bytes]:
+    def streamed_trace(
+        self,
+        text: str,
+        edits: Sequence[str],
+        on_step: Callable[[int], None],
+        on_translation: Callable[[dict[str, Any]], None],
+    ) -> list[bytes]:
         """A trace as bytes: a line of JSON, then the tensors."""
 
     def variant(self, text: str, edits: Sequence[str]) -> dict[str, Any]:
@@ -91,7 +97,7 @@ def explorer_routes(
     async def trace(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
         if STREAM in request.headers.get("accept", ""):
-            parts = _progress_and_trace(lambda on_step: explorer().streamed_trace(text, edits, on_step), compute)
+            parts = _progress_and_trace(lambda *calls: explorer().streamed_trace(text, edits, *calls), compute)
             first = await anext(parts)  # an error in the text must be raised before the response starts
             return StreamingResponse(_chained(first, parts), media_type=STREAM, headers=_HEADERS)
         found = await compute(lambda: explorer().trace(text, edits))
@@ -151,25 +157,28 @@ class _ClientLeftError(Exception):
     """Stops a search whose client has disconnected."""
 
 
-async def _progress_and_trace(
-    work: Callable[[Callable[[int], None]], list[bytes]], compute: Compute
-) -> AsyncIterator[bytes]:
-    """Lines of JSON with the number of tokens written so far, then the trace. A disconnect stops the search."""
-    loop, left = asyncio.get_running_loop(), threading.Event()
-    counts: asyncio.Queue[int | None] = asyncio.Queue()
+async def _progress_and_trace(work: Callable[..., list[bytes]], compute: Compute) -> AsyncIterator[bytes]:
+    """Lines of JSON with the progress, then the trace. A disconnect stops the search.
 
-    def on_step(count: int) -> None:
+    `work` gets two functions to call: with the number of tokens so far, and with what the top of the page needs.
+    """
+    loop, left = asyncio.get_running_loop(), threading.Event()
+    lines: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+    def send(line: dict[str, Any]) -> None:
         if left.is_set():
             raise _ClientLeftError
-        loop.call_soon_threadsafe(counts.put_nowait, count)
+        loop.call_soon_threadsafe(lines.put_nowait, line)
 
-    running = asyncio.ensure_future(compute(lambda: work(on_step)))
-    running.add_done_callback(lambda _: counts.put_nowait(None))
+    running = asyncio.ensure_future(
+        compute(lambda: work(lambda count: send({"written": count}), lambda opening: send({"opening": opening})))
+    )
+    running.add_done_callback(lambda _: lines.put_nowait(None))
     started = False
     try:
-        while (count := await counts.get()) is not None:
+        while (line := await lines.get()) is not None:
             started = True
-            yield json.dumps({"written": count}).encode() + b"\n"
+            yield json.dumps(line).encode() + b"\n"
         for part in await running:
             yield part
     except OnehopError as e:

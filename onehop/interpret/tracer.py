@@ -5,7 +5,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property, lru_cache
@@ -136,22 +136,26 @@ class Tracer:
         options: SearchOptions | None = None,
         limit: int = LIMIT,
         on_step: OnStep | None = None,
+        on_translation: Callable[[Trace], None] | None = None,
     ) -> Trace:
         """Translate a sentence and record everything, with at most `limit` bytes of tensors.
 
         `on_step` is called after every step of the search with the number of steps. It may raise to stop the search.
+        `on_translation` is called with a first trace, whose header lacks the analyses of the recorded tensors.
         """
         start = time.perf_counter()
         ids, parsed = self.source_ids(text, limit), parse_edits(edits)
         options = allowing(self.translator.with_defaults(options), ids)
-        with ThreadPoolExecutor(1) as executor:  # the fast engine runs on another core meanwhile
+        searched = recorded_search(self.tapped_model, ids, options, EditTap(self.model, parsed), on_step)
+        searched_at = time.perf_counter()
+        recording = self.record(ids, searched.outputs, parsed)
+        kept, left_out = within(limit, self.tensors(recording.recorder, searched))
+        header = self.header(text, ids, parsed, options, searched) | self.choices(searched, recording)
+        if on_translation is not None:
+            on_translation(Trace(header, kept))
+        with ThreadPoolExecutor(1) as executor:  # during the search it would slow the translation down
             fast = None if parsed else executor.submit(self.fast, ids, options)
-            searched = recorded_search(self.tapped_model, ids, options, EditTap(self.model, parsed), on_step)
-            searched_at = time.perf_counter()
-            recording = self.record(ids, searched.outputs, parsed)
-            kept, left_out = within(limit, self.tensors(recording.recorder, searched))
-            header = self.header(text, ids, parsed, options, searched)
-            header |= self.numbers(ids, searched, recording) | {"left_out": left_out}
+            header |= self.analyses(ids, header["steps"], searched, recording) | {"left_out": left_out}
             header["fast"] = self.compared(fast.result() if fast else None, searched.best)
         end = time.perf_counter()
         seconds = {"search": searched_at - start, "record": end - searched_at, "total": end - start}
@@ -212,17 +216,23 @@ class Tracer:
             "edits": [str(edit) for edit in edits],
         }
 
-    def numbers(self, ids: Sequence[int], searched: RecordedSearch, recording: Recording) -> Json:
-        """The measurements of this translation."""
-        outputs, recorder = searched.outputs, recording.recorder
-        steps = [self.step(searched, i) for i in range(len(outputs))]
+    def choices(self, searched: RecordedSearch, recording: Recording) -> Json:
+        """How the search chose the translation, and the head that aligns it with the source."""
         return {
             "inputs": attention_inputs(self.model),
-            "steps": steps,
-            "lens": logit_lens(self.model, recorder, [[c["id"] for c in step["top"]] for step in steps], self.choice),
-            "aligner": aligner(self.model.settings, recorder),
+            "steps": [self.step(searched, i) for i in range(len(searched.outputs))],
+            "aligner": aligner(self.model.settings, recording.recorder),
             "beam": {"width": max(map(len, searched.steps)), "steps": self.tree(searched)},
-            "neighbours": self.neighbours(with_source_end(self.model, ids), outputs),
+        }
+
+    def analyses(
+        self, ids: Sequence[int], steps: Sequence[Json], searched: RecordedSearch, recording: Recording
+    ) -> Json:
+        """Measurements of the recorded tensors."""
+        recorder = recording.recorder
+        return {
+            "lens": logit_lens(self.model, recorder, [[c["id"] for c in step["top"]] for step in steps], self.choice),
+            "neighbours": self.neighbours(with_source_end(self.model, ids), searched.outputs),
             "projection": self.projection(recorder),
             "residual": additions(recorder),
             "score_variance": score_variance(recorder),

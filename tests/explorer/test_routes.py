@@ -85,9 +85,16 @@ def test_the_page_reads_a_trace_as_progress_header_and_bytes(client, explorer):
     first, again = (client.post("/api/trace", **question) for _ in range(2))
     assert first.headers["content-type"] == STREAM
     before, header, tensors = read_stream(first.content)
-    steps = len(header["beam"]["steps"])
-    assert before == [{"written": i} for i in range(1, steps + 1)]
+    *progress, last = before
+    assert progress == [{"written": i} for i in range(1, len(header["beam"]["steps"]) + 1)]
     trace = explorer.traced("the old tree", ["scale=off"])
+    opening = last["opening"]
+    assert {key: opening[key] for key in ("source", "target", "steps", "aligner", "beam", "confidence")} == {
+        key: header[key] for key in ("source", "target", "steps", "aligner", "beam", "confidence")
+    }
+    ((name, weights),) = unpack(opening["opening"]).items()
+    assert name == f"decoder.layers.{header['aligner']['layer']}.cross_attention.weights"
+    np.testing.assert_array_equal(weights.values, trace[name])
     assert {key: value for key, value in header.items() if key != "tensors"} == json.loads(json.dumps(trace.header))
     assert list(tensors) == [name for name in trace if is_shown(name, trace.header)]
     for name, tensor in tensors.items():
@@ -98,7 +105,7 @@ def test_the_page_reads_a_trace_as_progress_header_and_bytes(client, explorer):
 
 def test_a_stream_begins_with_no_error_and_may_end_with_one(client):
     class Fails:
-        def streamed_trace(self, text, edits, on_step):
+        def streamed_trace(self, text, edits, on_step, on_translation):
             on_step(1)
             raise OnehopError("It failed.", "Try again.")
 
@@ -113,7 +120,7 @@ def test_a_stream_begins_with_no_error_and_may_end_with_one(client):
 def test_the_search_stops_when_its_client_leaves():
     stopped = threading.Event()
 
-    def search(on_step):
+    def search(on_step, on_translation):
         try:
             for count in range(1, 1000):
                 on_step(count)

@@ -84,8 +84,9 @@ function watchRungs() {
   document.querySelectorAll(".rung").forEach((rung) => spy.observe(rung));
 }
 
-/** Whether a figure must be drawn and can be: before the page is whole, only figures that need no tensors can. */
-const isDue = (id) => stale.has(id) && (isWhole() || !places.get(id).figure.needs.length);
+/** Whether a figure must be drawn and can be: before the page is whole, only figures that do not show the translation. */
+const isDue = (id) => stale.has(id) && (isWhole() || isIndependent(places.get(id).figure));
+const isIndependent = ({ needs, compares = false }) => !needs.length && !compares;
 
 function drawFigures(ids) {
   const view = currentView();

@@ -53,8 +53,11 @@ async function askLines(path, body, { signal, each }) {
   }
 }
 
-/** A trace, streamed: lines of JSON with the progress, a line with the header, and the bytes of the tensors. */
-async function askTrace(path, body, { signal, written }) {
+/**
+ * A trace, streamed: lines of JSON with the number of written pieces, a line with what the top of the page needs, a line
+ * with the header, and the bytes of the tensors.
+ */
+async function askTrace(path, body, { signal, written, opening }) {
   const answer = await send(path, body, { signal, accept: "application/x-onehop-trace" });
   const reader = answer.body.getReader();
   let waiting = new Uint8Array(0);
@@ -71,6 +74,7 @@ async function askTrace(path, body, { signal, written }) {
         const line = JSON.parse(new TextDecoder().decode(lines.subarray(start, end)));
         if (line.error) throw new Error(line.error);
         if (line.trace) trace = { ...line.trace, blob: new Uint8Array(line.bytes) };
+        else if (line.opening) opening({ ...line.opening, isPartial: true });
         else written(line.written);
       }
       waiting = lines.subarray(start);
@@ -102,9 +106,10 @@ class LiveHome {
     this.other = data.other ? new LiveHome(data.other, "other/api") : null;
   }
 
-  trace = (text, edits) =>
+  /** A trace. `opening` is called before with one that has only what the top of the page needs. */
+  trace = (text, edits, opening = (_json) => {}) =>
     this.#translations.run(text, (options) =>
-      askTrace(`${this.#api}/trace`, { text, edits }, options),
+      askTrace(`${this.#api}/trace`, { text, edits }, { ...options, opening }),
     );
   variant = (text, edits) => ask(`${this.#api}/variant`, { text, edits });
   heads = (text, edits, options) => askLines(`${this.#api}/heads`, { text, edits }, options);

@@ -34,6 +34,7 @@ export const pointer = new Store({ previewed: null });
 
 let latest = 0;
 let wanted = null; // what an address selects in a sentence that is not there yet
+let lastWhole = {}; // the last translation that came to its end, to go back to if another one does not
 let reopen = false; // whether the cursor goes to where the next sentence is in doubt
 
 /** The sentence that is meant where an address names none: the one on show, or the one that the page opens with. */
@@ -126,24 +127,40 @@ async function showExample({ source }, selection, text) {
 async function load(text, edits) {
   const turn = ++latest;
   store.set({ busy: true, trouble: null }, []);
+  const { base } = store.value;
+  const opening = (json) => turn === latest && !edits.length && showOpening(new Trace(json));
   try {
     const plain =
-      store.value.base?.source.text === text && text
-        ? store.value.base
-        : new Trace(await home.trace(text, []));
+      base?.isWhole && base.source.text === text && text
+        ? base
+        : new Trace(await home.trace(text, [], opening));
     const trace =
       edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
     if (turn === latest) show(trace, plain);
   } catch (error) {
-    if (turn === latest) store.set({ busy: false, trouble: error.message }, []);
+    if (turn !== latest) return;
+    const failed = { busy: false, trouble: error.message };
+    if (store.value.trace?.isWhole === false) store.set({ ...lastWhole, ...failed });
+    else store.set(failed, []);
   }
 }
 
-function show(trace, base) {
+/** What to select in a trace that has come. */
+function selectionIn(trace, sentence) {
   const fresh = reopen ? { source: null, step: null } : {};
   const selected = wanted ?? store.value.selection;
   [reopen, wanted] = [false, null];
-  const selection = clamped({ ...selected, ...fresh, sentence: base.source.text }, trace, measured);
+  return clamped({ ...selected, ...fresh, sentence }, trace, measured);
+}
+
+/** The translation is there, but not all that figures need. */
+function showOpening(trace) {
+  store.set({ trace, base: trace, selection: selectionIn(trace, trace.source.text) });
+}
+
+function show(trace, base) {
+  const selection = selectionIn(trace, base.source.text);
+  lastWhole = { trace, base, selection };
   store.set({ trace, base, selection, busy: false, trouble: null, draft: null });
   remember(selection);
   loadOther();

@@ -98,6 +98,11 @@ export class Trace {
     this.edits = json.edits ?? [];
   }
 
+  /** Whether the analyses and all tensors are there; before, only what the top of the page needs. */
+  get isWhole() {
+    return !this.json.isPartial;
+  }
+
   get heads() {
     return this.settings.n_heads;
   }

@@ -37,12 +37,13 @@ export function forgetFailures() {
 
 export const stampOf = (trace) => `${trace.model.hash} ${trace.source.text} ${trace.edits.join()}`;
 
-let whole = false; // whether everything that figures may ask for is there
+let whole = false; // whether everything that the page was made with is there
 home.whole.then(() => {
   whole = true;
   store.set({});
 });
-export const isWhole = () => whole;
+/** Whether everything that figures may ask for is there. */
+export const isWhole = () => whole && store.value.trace?.isWhole !== false;
 
 /** How far the sweep of this trace has come; a file has its own from the start. */
 export function sweepOf(trace) {
