@@ -30,7 +30,8 @@ const underPreview = new Set(); // what shows the previewed word
 let frameRequested = false;
 let previewFrame = 0;
 let pause = 0; // the timer until figures out of sight are drawn
-let topIsStale = true; // masthead, bar and colophon
+let barIsStale = true;
+let mastheadIsStale = true; // and the colophon
 let checked = { trace: null, going: null, found: null };
 let pictured = null; // the trace that the cached pixel pictures are of
 let essayIsCurrent = false;
@@ -61,7 +62,7 @@ function build() {
   }
   inSight.add(MASTHEAD).add(FIGURES[0].id); // a guess for the first frame; then the observers know
   watchFigures(near, "300px", () => drawFigures([...near].filter(isDue)));
-  watchFigures(inSight, "0px", drawPreviewIfAny).observe(document.getElementById(MASTHEAD));
+  watchFigures(inSight, "0px", drawWhatCame).observe(document.getElementById(MASTHEAD));
   watchRungs();
 }
 
@@ -116,8 +117,9 @@ function drawPreview() {
   if (isWhole()) drawFigures(parts.filter((part) => part !== MASTHEAD));
 }
 
-/** Something may have come into sight while the mouse rests on a word. */
-function drawPreviewIfAny() {
+/** Something has come into sight: the masthead may be stale, and the mouse may rest on a word. */
+function drawWhatCame() {
+  if (mastheadIsStale && inSight.has(MASTHEAD)) drawEnds();
   if (pointer.value.previewed) drawPreview();
 }
 
@@ -129,6 +131,7 @@ export function drawPreviewSoon() {
 
 /** Draw the other figures in slices while the browser is idle, those near the window first; then check the trace. */
 export function drawRest(slice = SLICE) {
+  if (mastheadIsStale) drawEnds();
   if (!isWhole()) return;
   const began = performance.now();
   const isLate = () => performance.now() - began > slice;
@@ -164,7 +167,7 @@ function check(isLate) {
   while (!step.done && !isLate()) step = checked.going.next();
   if (!step.done) return false;
   checked.found = step.value;
-  drawTop(); // it shows the largest error
+  drawEnds(); // they show the errors
   return true;
 }
 
@@ -181,13 +184,13 @@ function drawEssay() {
 }
 
 /**
- * Draw again in the next frame: everything, or the figures in `scope`. An empty scope stands for the top of the page,
- * which changes with everything but a figure's own settings.
+ * Draw again in the next frame: everything, or the figures in `scope`. An empty scope stands for masthead and bar, which
+ * change with everything but a figure's own settings.
  */
 export function drawSoon(scope = null) {
   for (const id of scope ?? places.keys()) if (places.has(id)) stale.add(id);
   if (scope === null) essayIsCurrent = false;
-  if (!scope?.length) topIsStale = true;
+  if (!scope?.length) barIsStale = mastheadIsStale = true;
   if (frameRequested) return;
   frameRequested = true;
   delete root.dataset.ready;
@@ -204,7 +207,9 @@ function draw() {
   if (pictured !== base) forgetPictures();
   pictured = base;
   build();
-  if (topIsStale) drawTop();
+  if (barIsStale) render(bar(currentView()), document.getElementById("bar"));
+  barIsStale = false;
+  if (mastheadIsStale && inSight.has(MASTHEAD)) drawEnds();
   drawTour();
   drawFigures([...inSight].filter(isDue));
   if (!essayIsCurrent) drawEssay();
@@ -213,11 +218,11 @@ function draw() {
   pause = setTimeout(() => later(drawRest), stale.size ? PAUSE : 0);
 }
 
-function drawTop() {
+/** The masthead and the colophon, which stand before and behind the figures. */
+function drawEnds() {
   const view = currentView();
-  topIsStale = false;
+  mastheadIsStale = false;
   drawMasthead(view);
-  render(bar(view), document.getElementById("bar"));
   render(colophon(view, checkOf(view)), document.getElementById("colophon"));
 }
 
