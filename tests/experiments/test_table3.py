@@ -110,7 +110,7 @@ def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
     assert str(error.value) == f"{out} has no finished base row to compare with. Train it first, without --finished."
 
 
-def test_rows_run_parallel_are_the_rows_one_after_another(few_rows):
+def test_rows_trained_in_parallel_equal_rows_trained_one_by_one(few_rows):
     settings, folder = few_rows
     rows = table3.chosen_rows("E")
     store = table3.store_for(settings, folder / "store", folder, None, None)
@@ -138,7 +138,7 @@ def test_a_row_that_fails_beside_others_says_why_when_they_are_done(few_rows):
     assert said[1].startswith("learned-positions, seed 1: perplexity ")
 
 
-def test_run_parallel_wants_a_budget_and_rows_of_the_same_settings_before_it_trains(few_rows, monkeypatch):
+def test_parallel_trainings_need_a_budget_and_rows_of_the_same_settings_before_it_trains(few_rows, monkeypatch):
     settings, folder = few_rows
     monkeypatch.setattr(table3, "run_parallel", lambda *_: pytest.fail("it was trained"))
     rows, store = table3.chosen_rows("E"), table3.store_for(settings, folder / "store", folder, None, None)
