@@ -266,7 +266,7 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
         monkeypatch.setattr(owner, name, watched)
 
     for owner, names in (
-        (app.Terms, ("__init__", "wanted", "has_words")),
+        (app.Terms, ("__init__", "required", "has_words")),
         (Identifier, ("guess",)),
         (ParagraphTranslator, ("segments", "sentence")),
         (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
