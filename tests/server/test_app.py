@@ -268,7 +268,7 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
     for owner, names in (
         (app.Terms, ("__init__", "required", "has_words")),
         (Identifier, ("guess",)),
-        (ParagraphTranslator, ("segments", "sentence")),
+        (ParagraphTranslator, ("segments", "_sentence")),
         (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
         (answers.Aligned, ("details",)),
         (service, ("nth_best",)),
