@@ -173,7 +173,7 @@ class CapturedSearch:
         if shape not in self.graphs:
             memory = self.memory_for(shape)
             if not self.graphs:  # torch frees a pool with its last graph, and refuses to reuse it
-                self.pool = torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
+                self.pool = self.new_pool()
             self.graphs[shape] = ShapeGraphs(self.model, shape, self.operations, self.pool, memory)
         self.graphs.move_to_end(shape)
         return self.graphs[shape]
@@ -209,6 +209,9 @@ class CapturedSearch:
             torch.cuda.synchronize()
         for _ in range(count):
             self.graphs.popitem(last=False)
+
+    def new_pool(self) -> Pool:
+        return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
 
     def weight_addresses(self) -> tuple[int, ...]:
         """The addresses of the weights: a graph knows nothing else of them."""

@@ -305,7 +305,7 @@ def test_the_flash_kernel_gets_heads_pad_heads_and_their_own_scale(monkeypatch):
         )
         return padded_attention(*padded, PackedMask(packing, packing, causal=True))[0].transpose(0, 1)
 
-    monkeypatch.setattr(kernels, "fast", lambda x: True)
+    monkeypatch.setattr(kernels, "applicable", lambda x: True)
     monkeypatch.setattr(fused, "varlen_attn", flash)
     out = fused.FusedAttention(8, 2, 4, 12).heads(q, k, v, PackedMask(packing, packing, causal=True))
     assert given == [(16, 16, 16, (-1, 0))]
