@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from onehop.config import ModelSettings
 from onehop.decoding.beam import Kept
 from onehop.errors import SettingsError
-from onehop.interpret.trace_file import Array, Json
+from onehop.interpret.ablations import Edit, Role, attention_path
+from onehop.interpret.trace_file import Array, Json, Named
+from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer
 from onehop.storage.ctranslate2_format import alignment_layer
@@ -182,3 +184,21 @@ def neurons(
             pairs = zip(ranked.indices.tolist(), ranked.values.tolist(), strict=True)
             entry[name] = [{"token": piece(i), "score": score} for i, score in pairs]
     return results
+
+
+def head_weights(model: Transformer, role: Role, layer: int, head: int) -> dict[str, Named]:
+    """The W^Q, W^K, W^V and W^O of one head, as in the paper: q = x W^Q."""
+    Edit.parse(f"head=off@{role}.{layer}.{head}").check(model)  # refuses a head that does not exist
+    attention = model.get_submodule(attention_path(role, layer))
+    assert isinstance(attention, MultiHeadAttention)
+    s = model.settings
+    tensors: dict[str, Named] = {}
+    for letter, width in (("q", s.key_width), ("k", s.key_width), ("v", s.value_width)):
+        linear, rows = getattr(attention, f"w_{letter}"), slice(head * width, (head + 1) * width)
+        axis = "d_v" if letter == "v" else "d_k"
+        tensors[f"w_{letter}"] = Named(("d_model", axis), to_numpy(linear.weight[rows].T))
+        if linear.bias is not None:
+            tensors[f"b_{letter}"] = Named((axis,), to_numpy(linear.bias[rows]))
+    columns = slice(head * s.value_width, (head + 1) * s.value_width)
+    tensors["w_o"] = Named(("d_v", "d_model"), to_numpy(attention.w_o.weight[:, columns].T))
+    return tensors

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import TextError
-from onehop.interpret.ablations import Edit, EditTap, Role, attention_path, parse_edits
+from onehop.interpret.ablations import Edit, EditTap, Role, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
 from onehop.interpret.recorded_search import OnStep, RecordedSearch, TappedModel, recorded_search, with_source_end
 from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
@@ -26,6 +26,7 @@ from onehop.interpret.trace_fields import (
     aligner,
     attention_inputs,
     fate,
+    head_weights,
     least_bytes,
     logit_lens,
     neurons,
@@ -35,7 +36,6 @@ from onehop.interpret.trace_fields import (
 )
 from onehop.interpret.trace_file import FORMAT, VERSION, Json, Named, compact, pack, too_large, within
 from onehop.interpret.trace_file import Trace as Trace
-from onehop.model.attention import MultiHeadAttention
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer, parameter_count, sinusoids
 from onehop.pipelines.arguments import errors_name_arguments, one_text, strings_of
@@ -384,23 +384,4 @@ class Tracer:
 
     def weights(self, role: Role, layer: int, head: int) -> Json:
         """The W^Q, W^K, W^V and W^O of one head, as in the paper: q = x W^Q."""
-        attention = self.attention(role, layer, head)
-        s = self.model.settings
-        widths = {"q": s.key_width, "k": s.key_width, "v": s.value_width}
-        tensors: dict[str, Named] = {}
-        for letter, width in widths.items():
-            linear, rows = getattr(attention, f"w_{letter}"), slice(head * width, (head + 1) * width)
-            axis = "d_v" if letter == "v" else "d_k"
-            tensors[f"w_{letter}"] = Named(("d_model", axis), to_numpy(linear.weight[rows].T))
-            if linear.bias is not None:
-                tensors[f"b_{letter}"] = Named((axis,), to_numpy(linear.bias[rows]))
-        columns = slice(head * s.value_width, (head + 1) * s.value_width)
-        tensors["w_o"] = Named(("d_v", "d_model"), to_numpy(attention.w_o.weight[:, columns].T))
-        return {"role": role, "layer": layer, "head": head, **pack(tensors)}
-
-    def attention(self, role: Role, layer: int, head: int) -> MultiHeadAttention:
-        """The attention of a role and layer, after a check that the head exists."""
-        Edit.parse(f"head=off@{role}.{layer}.{head}").check(self.model)
-        attention = self.model.get_submodule(attention_path(role, layer))
-        assert isinstance(attention, MultiHeadAttention)
-        return attention
+        return {"role": role, "layer": layer, "head": head, **pack(head_weights(self.model, role, layer, head))}
