@@ -67,6 +67,9 @@ class Looks:
     def trace(self, text, edits=()):
         return json.dumps({"text": text, "edits": list(edits)})
 
+    def streamed_trace(self, text, edits, on_step, on_translation):
+        return [self.trace(text, edits).encode() + b"\n"]
+
     def variant(self, text, edits):
         return {}
 

@@ -44,9 +44,13 @@ def test_every_module_of_the_table_is_in_its_extra():
     """tokenizers comes with transformers."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for module, extra in errors.EXTRAS.items():
-        package = {"google": "protobuf", "sklearn": "scikit-learn", "tokenizers": "transformers", "yaml": "pyyaml"}.get(
-            module, module
-        )
+        package = {
+            "backports": "backports.zstd",
+            "google": "protobuf",
+            "sklearn": "scikit-learn",
+            "tokenizers": "transformers",
+            "yaml": "pyyaml",
+        }.get(module, module)
         wishes = project["optional-dependencies"][extra]
         assert any(re.match(rf"{package.replace('_', '-')}(\[[\w,]+\])?>=", wish) for wish in wishes), module
 

@@ -75,7 +75,7 @@ def test_batches_hold_every_text_once_longest_first():
 
 def test_short_sources_are_apart_from_long_ones():
     sources = [[5] * n for n in (3, 6, 4, 5, 20)]
-    assert list(batches_by_length(sources, 1000, apart=5)) == [[4, 1, 3], [2, 0]]
+    assert list(batches_by_length(sources, 1000, short=5)) == [[4, 1, 3], [2, 0]]
     assert list(batches_by_length(sources, 1000)) == [[4, 1, 3, 2, 0]]
 
 

@@ -98,26 +98,30 @@ VERBS = [
     ["fill", "-m", "model", "a [MASK]"],
     ["embed", "-m", "model", "a bird"],
     ["paper", "table1", "-o", "table"],
-    ["export", "model", "--to", "onnx", "-o", "folder"],
-    ["import", "folder", "-o", "model"],
     ["evaluate", "--text", "text", "-m", "model"],
     ["translate", "--engine", "torch", "a bird"],
     ["translate", "--device", "cuda", "a bird"],
 ]
 
 
-def test_a_verb_names_the_extra_that_it_needs(model_file):
+def test_a_verb_names_the_extra_that_it_needs(model_file, tmp_path):
+    """Arguments are checked first, so that these two need a model and a folder that exist."""
+    verbs = [
+        *VERBS,
+        ["export", str(model_file), "--to", "onnx", "-o", "folder"],
+        ["import", str(tmp_path), "-o", "model"],
+    ]
     done, _ = without(
         OF_EXTRAS,
-        *VERBS,
+        *verbs,
         ["serve", "-m", model_file],
         ["evaluate", "--src", "a", "--ref", "b", "--hyp", "c"],
     )
     install = 'Install it with: pip install "onehop'
-    for (verb, *rest), said in zip(VERBS, done, strict=False):
+    for (verb, *rest), said in zip(verbs, done, strict=False):
         verb += f" {rest[0]}" if verb in ("demo", "paper") and rest else ""
         assert said == [2, "", f'onehop {verb}: needs PyTorch. {install}[torch]"\n']
-    served, evaluated = done[len(VERBS) :]
+    served, evaluated = done[len(verbs) :]
     assert served == [2, "", f'onehop serve: needs prometheus-client. {install}[serve]"\n']
     assert evaluated == [2, "", f'onehop evaluate: needs sacreBLEU. {install}[evaluate]"\n']
 
