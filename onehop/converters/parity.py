@@ -158,7 +158,13 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
     """Translate the sentences on both sides."""
     reference = Reference(stored)
     short = _short_enough(sentences, reference, port)
-    ours, our_ms = _timed(reference.translate, short)
+    outputs: dict[str, tuple[int, ...]] = {}
+
+    def translate(text: str) -> str:
+        outputs[text] = reference.ids(reference.tokenizer.encode(text))
+        return reference.tokenizer.decode(outputs[text])
+
+    ours, our_ms = _timed(translate, short)
     theirs, their_ms = _timed(port.translate, short)
     results = list(zip(short, ours, theirs, strict=True))
     return Parity(
@@ -167,7 +173,7 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
         sentences=len(short),
         too_long=len(sentences) - len(short),
         equal=sum(a == b for _, a, b in results),
-        largest_logit_difference=max(_logit_difference(reference, port, s) for s in short),
+        largest_logit_difference=max(_logit_difference(reference, port, s, outputs[s]) for s in short),
         median_ms={"onehop": our_ms, target: their_ms},
         threads=torch.get_num_threads(),
         search="greedy, one sentence at a time, text to text",
@@ -202,10 +208,9 @@ def _timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[l
     return translations, statistics.median(milliseconds)
 
 
-def _logit_difference(reference: Reference, port: Port, sentence: str) -> float:
+def _logit_difference(reference: Reference, port: Port, sentence: str, output: Sequence[int]) -> float:
     """The largest over our translation and the whole vocabulary, except for tokens that either side rules out."""
-    source = reference.tokenizer.encode(sentence)
-    src, tgt = reference.source_ids(source), [BOS, *reference.ids(source)]
+    src, tgt = reference.source_ids(reference.tokenizer.encode(sentence)), [BOS, *output]
     theirs = port.logits(src, tgt)
     ours = reference.logits(src, tgt)[: len(theirs)]
     return float(np.abs(ours - theirs)[ours > RULED_OUT].max())
