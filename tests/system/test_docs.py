@@ -221,9 +221,14 @@ def test_the_reasons_of_the_readme_have_the_figures_of_the_raw_files():
     rates = {name: step["target tokens/s"] for name, step in json.loads(raw("gpu/train.json"))["steps"].items()}
     assert f"reads {round(rates['onehop'], -3):,.0f} target tokens a second on one H200" in readme
     assert f"{rates['onehop'] / rates['nn.Transformer, compiled']:.1f} times a compiled `nn.Transformer`" in readme
-    (bulk,) = json.loads(raw("gpu/bulk.json"))["runs"]
-    assert bulk["lines"] == 1_000_000
-    assert f"A million lines take {bulk['seconds']:.0f} seconds" in readme
+    decoding = json.loads(raw("en-de-small/decode_file.json"))
+    fast, full = decoding["rows"]["onehop-small-greedy"], decoding["rows"]["ctranslate2-tuned"]
+    (seconds,) = [
+        [round(turn[name]["cpu_seconds"]) for name in ("onehop-small-greedy", "ctranslate2-tuned")]
+        for turn in decoding["turns"]
+    ]
+    assert f"{seconds[0]} of {seconds[1]} CPU seconds for {fast['sentences']:,} lines" in readme
+    assert f"for {full['BLEU'] - fast['BLEU']:.1f} BLEU less" in readme
     hashes = re.findall(r"^(?:never stopped|killed 3 times) +(\w{64})$", raw("verify_resume_gpu.txt"), re.M)
     assert len(hashes) == 2
     assert len(set(hashes)) == 1
