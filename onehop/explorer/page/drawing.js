@@ -12,7 +12,7 @@ import { scrollTo } from "onehop/scrolling.js";
 import { ask, home, pointer, reload, setTheme, store } from "onehop/session.js";
 import { bar, colophon, failed, skeleton } from "onehop/skeleton.js";
 import { figureOf } from "onehop/state.js";
-import { drawTour, reopenTour } from "onehop/tour.js";
+import { drawTour, figureOfTour, reopenTour } from "onehop/tour.js";
 import { currentView, forFigure, forgetColours } from "onehop/view.js";
 import { isWhole } from "onehop/waiting.js";
 
@@ -211,7 +211,8 @@ function draw() {
   barIsStale = false;
   if (mastheadIsStale && inSight.has(MASTHEAD)) drawEnds();
   drawTour();
-  drawFigures([...inSight].filter(isDue));
+  const first = new Set([...inSight, figureOfTour()]); // the tour may scroll to a part of its figure
+  drawFigures([...first].filter(isDue));
   if (!essayIsCurrent) drawEssay();
   essayIsCurrent = true;
   clearTimeout(pause);

@@ -87,6 +87,12 @@ const stopOf = () => {
 };
 export const isTouring = () => stopOf() !== null;
 
+/** The figure or other part of the page that the tour scrolls to, by its id; null outside the tour. */
+export function figureOfTour() {
+  const index = stopOf();
+  return index === null ? null : STOPS[index].at.replace("figure-", "");
+}
+
 /** Remember what the sweep says of the model as trained: at the next stop it is broken. */
 function learn(view) {
   if (view.trace.edits.length) return;
