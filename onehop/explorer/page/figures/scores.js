@@ -30,7 +30,7 @@ function productsOf(view, key, score) {
   const products = Array.from(query, (x, i) => x * keys[i]);
   const largest = largestBySize(products, 3).map((p) => number(p, 2));
   const name = piece(view.trace.keys(role)[key]);
-  return T.products(name, products.length, largest.join(", "), number(score, 2));
+  return T.products(name, products.length, largest.join(", "), number(score, 4));
 }
 
 /** The keys that this query may look at. */
