@@ -101,7 +101,7 @@ function grid(view, { name, all: rows, role }) {
             (row, layer) =>
               html`<tr>
                 <th scope="row">${layer + 1}</th>
-                ${row.map((share, head) => html`<td class="cell" style="background:${tint("weight", share * 0.75)}"><button type="button" class="quiet" style="font:inherit;padding:0;color:var(--text)" aria-label="layer ${layer + 1}, head ${head + 1}: ${whole(share)} %" @click=${() => view.choose({ role, layer, head })}>${whole(share)}</button></td>`)}
+                ${row.map((share, head) => html`<td class="cell" style="background:${tint("weight", share * 0.75)}"><button type="button" class="quiet" style="font:inherit;width:100%;padding:0;color:var(--text)" aria-label="layer ${layer + 1}, head ${head + 1}: ${whole(share)} %" @click=${() => view.choose({ role, layer, head })}>${whole(share)}</button></td>`)}
               </tr>`,
           )}
         </tbody>
