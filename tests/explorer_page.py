@@ -98,6 +98,17 @@ def figure(page, name):
     return page.locator(f"#figure-{name}")
 
 
+def in_sight(page, name):
+    """A figure after a scroll to it. The browser renders no figure out of sight, so `inner_text` is empty there."""
+    place = figure(page, name)
+    place.scroll_into_view_if_needed()
+    page.wait_for_function(
+        "id => document.querySelector(`#figure-${id} .figure-body`).checkVisibility({ contentVisibilityAuto: true })",
+        arg=name,
+    )
+    return place
+
+
 def shown_rows(page, name):
     """A figure's table as it stands in the page: names as text, numbers with all their digits."""
     button = figure(page, name).locator("[data-tool=table]")

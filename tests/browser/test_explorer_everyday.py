@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from explorer_page import TEXT, figure, needed_width, opened, opened_apart, settled
+from explorer_page import TEXT, figure, in_sight, needed_width, opened, opened_apart, settled
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -96,7 +96,7 @@ def test_an_edited_model_stands_beside_itself_as_trained(browser, address, trace
         expect(page.locator("figure [data-compared]").first).to_be_visible()
         settled(page)
         assert "against=%40trained" in page.evaluate("location.hash")
-        left, right = figure(page, "matrix").locator("h4.side").all_inner_texts()
+        left, right = in_sight(page, "matrix").locator("h4.side").all_inner_texts()
         assert (left, right) == (f"{TEXT} (scale=off)", TEXT)
 
 
@@ -119,7 +119,7 @@ def test_two_models_stand_side_by_side_and_each_figure_shows_both(browser, besid
         expect(page.locator("[data-other]")).to_contain_text("second")
         expect(page.locator("figure [data-compared]")).to_have_count(19)
         settled(page)
-        assert figure(page, "scores").locator("h4.side").all_inner_texts() == ["tiny", "second"]
+        assert in_sight(page, "scores").locator("h4.side").all_inner_texts() == ["tiny", "second"]
         traces = [model.trace(TEXT) for model in (tracer, second)]
         assert traces[0].header["target"]["output_tokens"] != traces[1].header["target"]["output_tokens"]
         step = page.evaluate("window.onehop.view().otherView().selection.step")
@@ -265,7 +265,7 @@ def test_a_figure_is_saved_as_a_drawing_that_stands_alone(page, name):
     assert "foreignObject" not in text
     assert len(re.findall(r"<(rect|path|circle|image)\b", text)) > 20
     words = " ".join("".join(t.itertext()) for t in root.iter() if t.tag.endswith("text"))
-    for word in figure(page, name).locator("h3").inner_text().split():
+    for word in in_sight(page, name).locator("h3").inner_text().split():
         assert word in words
 
 

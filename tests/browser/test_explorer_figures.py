@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from explorer_page import TEXT, TOKENS, figure, opened, settled
+from explorer_page import TEXT, TOKENS, figure, in_sight, opened, settled
 from playwright.sync_api import expect
 
 from onehop.explorer.content import Explorer
@@ -272,7 +272,7 @@ def alone(tracer, trace, edits):
     source, target = trace.header["source"]["ids"][:-1], trace.header["target"]
     outputs = [*target["ids"], 3] if target["finished"] else target["ids"]
     recording = tracer.record(source, outputs, parse_edits(edits))
-    return recording.written(recording.value("logits"))[0]
+    return recording.output_log_probs(recording.value("logits"))[0]
 
 
 def test_the_grid_of_effects_agrees_with_heads_switched_off_one_by_one(live, tracer, trace):
@@ -326,7 +326,7 @@ def test_the_divisor_opens_on_d_k_beside_its_root(page, tracer):
     width = tracer.model.settings.key_width
     by, root = (
         float(heading.split()[-1]) if i == 0 else float(re.search(r"= ([\d.]+)", heading)[1])
-        for i, heading in enumerate(figure(page, "divisor").locator(".heading").all_inner_texts())
+        for i, heading in enumerate(in_sight(page, "divisor").locator(".heading").all_inner_texts())
     )
     assert root == pytest.approx(width**0.5, abs=0.01)
     assert by == pytest.approx(width, rel=2 ** (1 / 8) - 1)  # to the nearest step of the slider

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from explorer_page import FIGURES, TEXT, figure, opened, settled
+from explorer_page import FIGURES, TEXT, figure, in_sight, opened, settled
 from playwright.sync_api import expect
 
 from onehop.explorer.content import worked_example
@@ -82,7 +82,7 @@ def test_the_finished_hypotheses_are_listed_by_their_scores(page, trace):
     assert scores
     assert numbers(page, "#figure-beam [data-finished]", "finished") == pytest.approx(scores)
     expect(page.locator("#figure-beam [data-finished]").first).to_have_attribute("data-chosen", "true")
-    best = page.locator("#figure-beam [data-finished] button").first.inner_text()
+    best = in_sight(page, "beam").locator("[data-finished] button").first.inner_text()
     assert best.split() == trace.text.split()
 
 
@@ -227,7 +227,7 @@ def test_every_pattern_is_a_small_grid_and_the_chosen_one_a_large_one(fresh, mea
     smalls.nth(2).click()
     settled(fresh)
     expect(smalls.nth(2)).to_have_attribute("aria-checked", "true")
-    cells = figure(fresh, "patterns").locator("table.matrix td.cell").all_inner_texts()
+    cells = in_sight(fresh, "patterns").locator("table.matrix td.cell").all_inner_texts()
     shares = np.array(patterns[2]["all"]).ravel()
     assert [int(text) for text in cells] == [100 if s == 1 else min(99, round(100 * s)) for s in shares]
 
@@ -249,7 +249,7 @@ def test_words_take_the_place_of_pieces_in_every_figure_of_weights(browser, file
         rows = trace[f"decoder.layers.{layer}.cross_attention.weights"][head][asking].astype(float).mean(0)
         arcs = [w for w in (float(rows[word].sum()) for word in keys) if w >= 0.02]
         assert numbers(page, "#figure-arcs path", "weight") == pytest.approx(arcs, rel=1e-3)
-        names = figure(page, "lookup").locator(".bars .name").all_inner_texts()
+        names = in_sight(page, "lookup").locator(".bars .name").all_inner_texts()
         assert names == ["the", "old", "house", "saw", "it", "</s>"]
 
 

@@ -18,6 +18,7 @@ from explorer_page import (
     TOKENS,
     assert_same,
     figure,
+    in_sight,
     needed_width,
     open_all_tables,
     opened,
@@ -57,7 +58,7 @@ def test_all_items_of_the_specification_stand_on_the_page_in_nine_rungs(page):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_has_a_name_a_control_and_a_picture(page, name):
-    place = figure(page, name)
+    place = in_sight(page, name)
     label = place.get_attribute("aria-labelledby")
     assert page.locator(f"#{label}").inner_text().strip()
     assert place.locator("input, select, button:not([data-tool]), [tabindex]").count() > 0
@@ -256,7 +257,7 @@ def test_scores_name_their_set_and_lengths_what_training_reached(page):
 def test_entropy_is_in_bits_everywhere(page):
     bits = page.evaluate("async () => (await import('onehop/maths.js')).entropy([0.25, 0.25, 0.25, 0.25])")
     assert bits == pytest.approx(2)
-    assert "nats" not in page.locator("main").inner_text()
+    assert "nats" not in page.locator("main").text_content()
 
 
 def test_the_words_of_rung_four_are_the_figures_numbers(page, data):
@@ -407,8 +408,8 @@ def body(page, name):
     ).replace("previewed", "")
 
 
-def by_mouse(page, place, selector):
-    target = place.locator(selector).first
+def by_mouse(page, name, selector):
+    target = in_sight(page, name).locator(selector).first
     if selector == "select":
         return target.select_option(index=1)
     if selector == SLIDER:
@@ -428,7 +429,7 @@ def test_the_control_works_by_mouse_and_by_keyboard(page, name):
     for chosen in ("scores", "lens"):  # all figures have one cursor, and the figure before has left it somewhere
         figure(page, chosen).locator(TOKENS.format(0)).first.click()
     before = body(page, name)
-    by_mouse(page, figure(page, name), click)
+    by_mouse(page, name, click)
     page.mouse.move(0, 0)
     after = body(page, name)
     assert after != before
@@ -481,7 +482,7 @@ def test_copying_gives_the_lines(browser, file):
 
 def everything(page):
     settled(page)
-    return page.evaluate("[...document.querySelectorAll('figure .figure-body, .answer, .bar')].map(e => e.innerText)")
+    return page.evaluate("[...document.querySelectorAll('figure .figure-body, .answer, .bar')].map(e => e.textContent)")
 
 
 def test_a_link_reopens_exactly_this_view(browser, file, fresh):
@@ -658,7 +659,7 @@ def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
         inside = page.frame_locator("iframe")
         expect(inside.locator("#page[data-ready]")).to_be_visible()
         scores = inside.locator("#figure-scores")
-        before = scores.inner_text()
+        before = scores.text_content()
         scores.locator(TOKENS.format(0)).click()
         expect(scores).not_to_have_text(before)
 
@@ -747,6 +748,7 @@ def test_a_finger_finds_every_control(browser, file):
 def test_the_page_prints(browser, file):
     with opened(browser, file.as_uri()) as page:
         page.emulate_media(media="print")
+        assert all(page.locator("figcaption").all_inner_texts())  # also of figures that are out of sight on a screen
         assert not page.locator(".figure-tools").first.is_visible()
         assert page.evaluate("getComputedStyle(document.querySelector('.bar')).position") == "static"
         assert len(page.pdf()) > 100_000

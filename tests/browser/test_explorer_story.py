@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from explorer_page import TEXT, figure, opened, settled
+from explorer_page import TEXT, figure, in_sight, opened, settled
 from playwright.sync_api import expect
 
 from onehop.explorer.html import FOLDER
@@ -300,7 +300,7 @@ PLAYED = ("scores", "divisor", "blend", "mask", "beam")
 
 @pytest.mark.parametrize("name", PLAYED)
 def test_a_motion_is_stepped_by_key_and_ends_in_the_whole_figure(fresh, name):
-    place = figure(fresh, name)
+    place = in_sight(fresh, name)
     whole = place.locator(".figure-body").inner_text()
     player = place.locator("[data-player]")
     frames = int(player.get_attribute("data-frames"))
