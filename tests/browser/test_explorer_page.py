@@ -654,13 +654,16 @@ def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_pat
 
 def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
     cell = tmp_path / "cell.html"
-    cell.write_text(View(explorer.alone(TEXT, home="notebook"))._repr_html_(), encoding="utf-8")
+    cell.write_text(
+        f"<!doctype html><meta charset=utf-8>{View(explorer.alone(TEXT, home='notebook'))._repr_html_()}",
+        encoding="utf-8",
+    )
     with opened_apart(browser, cell.as_uri(), wait=False) as page:
         inside = page.frame_locator("iframe")
         expect(inside.locator("#page[data-ready]")).to_be_visible()
         scores = inside.locator("#figure-scores")
         before = scores.text_content()
-        scores.locator(TOKENS.format(0)).click()
+        scores.locator(TOKENS.format(2)).click()
         expect(scores).not_to_have_text(before)
 
 
