@@ -50,7 +50,7 @@ class OneLineErrors(TyperGroup):
         if not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
             known = [name for name, command in self.commands.items() if not command.hidden]
             raise SettingsError(
-                f"`{ctx.command_path}` has no verb {args[0]}.", _did_you_mean(args[0], known, ctx.command_path)
+                f"`{ctx.command_path}` has no command {args[0]}.", _did_you_mean(args[0], known, ctx.command_path)
             )
         return super().resolve_command(ctx, args)
 

@@ -24,7 +24,7 @@ def existing(words: Sequence[str]) -> list[Path]:
         return [Path(word) for word in words]
     if any(exists) or (words and all(format_of(word, None) and not set(word) & set(" \n") for word in words)):
         missing = words[exists.index(False)]
-        raise TextError(f"{missing} does not exist.", "Check the path, or give --text to translate the words.")
+        raise TextError(f"{missing} does not exist.", "Check the path, or use --text to translate it as text.")
     return []
 
 

@@ -185,7 +185,7 @@ def evaluate_text(text: Path, model: str | None) -> "Likelihood | Recall":
     from onehop.storage.registry import named_model
 
     if model is None:
-        raise SettingsError("There is no model whose perplexity is wanted.", "Give --model with --text.")
+        raise SettingsError("Perplexity needs a model.", "Give --model with --text.")
     file, texts = named_model(model), read_lines(text)
     if not any(map(normalise, texts)):
         raise TextError(f"{text} has no text in it.", "Give another --text.")

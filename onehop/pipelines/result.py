@@ -113,11 +113,11 @@ class Sentence:
         if any(t.looped for t in self.found[:1]):
             yield "a translation repeated itself over and over, and was stopped"
         elif not all(t.finished for t in self.found[:1]):
-            yield "a translation came to the greatest length without an end"
+            yield "a translation reached the maximum length without ending"
         if self.restored:
             yield "an address or a placeholder was garbled, and put back"
         if _INVALID in self.text and _INVALID not in self.source:
-            yield "a letter that the model does not know came out broken"
+            yield "a character that the model does not know came out garbled"
         for term in self.unmet:
             yield f"not in the translation: {term}"
         for number in self.missing_numbers:
@@ -125,7 +125,7 @@ class Sentence:
         for name in self.missing_names:
             yield f"a name is not in the translation: {name}"
         if self.address:
-            yield f"the reader is not addressed as asked: {self.address}"
+            yield f"the form of address is not {self.address}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

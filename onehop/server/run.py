@@ -67,9 +67,9 @@ def offer(models: Sequence[Path]) -> str:
     for path in models:
         content = describe(path).content
         by_pair.setdefault((content["source"], content["target"]), []).append(short_name(path))
-    direct = [f"{a} → {b} by {' or '.join(names)}" for (a, b), names in by_pair.items()]
+    direct = [f"{a} → {b} ({' or '.join(names)})" for (a, b), names in by_pair.items()]
     through = [" → ".join([a, *(b for _, b in legs)]) for (a, _), legs in all_routes(by_pair).items() if len(legs) > 1]
-    return f"onehop: it translates {', '.join([*direct, *through])}"
+    return f"onehop translates {', '.join([*direct, *through])}"
 
 
 def run(models: Sequence[Path], settings: ServerSettings, options: ServeOptions, **engine: Any) -> None:

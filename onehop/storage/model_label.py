@@ -107,7 +107,7 @@ def read_bytes(path: Path, *, header_only: bool = False) -> bytes:
             # A foreign file may claim any length; the file's own is never exceeded.
             return length + file.read(min(int.from_bytes(length, "little"), os.fstat(file.fileno()).st_size))
     except FileNotFoundError:
-        raise ModelFileError(f"There is no model file {path}.", f"Give the path of a {SUFFIX} file.") from None
+        raise ModelFileError(f"There is no model file {path}.", f"Give a {SUFFIX} file or a run folder.") from None
     except IsADirectoryError:
         raise ModelFileError(f"{path} is a folder.", f"Give the {SUFFIX} file in it.") from None
     except OSError as e:

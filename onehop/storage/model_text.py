@@ -17,7 +17,7 @@ def model_to_text(path: Path) -> str:
     parameters = sum(math.prod(tensor.shape) for tensor in stored.tensors.values())
     formats = sorted({_number_format(tensor) for tensor in stored.tensors.values()})
     if (alpha := default_alpha(path)) is None:
-        penalty = f"the usual α, for no {find_head(path).with_suffix(SEARCH).name} lies beside it"
+        penalty = f"the default α: no {find_head(path).with_suffix(SEARCH).name} is beside the model"
     else:
         penalty = f"α = {alpha:g} unless --alpha says otherwise"
     parts = [

@@ -244,7 +244,7 @@ def _no_model(source: str | None, target: str | None) -> ModelFileError:
     halves = [(a, b) for a, x in direct for y, b in direct if x == y == PIVOT]
     through = [(a, PIVOT, b) for a, b in halves if a != b and (a, b) not in direct]
     pairs = ", ".join(" → ".join(way) for way in (*direct, *through))
-    remedy = f"There are {pairs}: choose one of them, or install a model for yours." if pairs else _how_to_get_one([])
+    remedy = f"Choose one of {pairs}, or install a model for yours." if pairs else _how_to_get_one([])
     return ModelFileError(f"No model{pair} is installed{besides}.", remedy)
 
 

@@ -84,7 +84,8 @@ def train(
     with TrainDisplay(every=settings.train.report_every) as display, ExitStack() as stack:
         if settings.train.warmup >= settings.train.steps:
             display.said(
-                f"The learning rate only rises: train.warmup is {settings.train.warmup:,} steps, as many or more."
+                f"The learning rate only rises: train.warmup is {settings.train.warmup:,} steps, "
+                f"and the run has {settings.train.steps:,}."
             )
         events = [stack.enter_context(TensorBoard(out))] if tensorboard else []
         callback = Callbacks(display, *events, *callbacks)

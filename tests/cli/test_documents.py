@@ -47,8 +47,8 @@ def test_files_and_folders(here):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["no.md"], "no.md does not exist. Check the path, or give --text to translate the words."),
-        (["a.md", "no"], "no does not exist. Check the path, or give --text to translate the words."),
+        (["no.md"], "no.md does not exist. Check the path, or use --text to translate it as text."),
+        (["a.md", "no"], "no does not exist. Check the path, or use --text to translate it as text."),
         (
             ["a.md", "--json"],
             "--json does not work with documents. Give the file with --input, to translate its lines.",

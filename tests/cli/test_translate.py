@@ -291,7 +291,7 @@ def test_a_missing_number_is_reported(make):
 def test_broken_characters_are_reported(make):
     broken = make(answers={"one": ["�ne"], "�": ["�"]})
     one, other = broken.translate(["one", "�"])
-    assert one.warnings == ["a letter that the model does not know came out broken"]
+    assert one.warnings == ["a character that the model does not know came out garbled"]
     assert other.warnings == []
 
 
@@ -304,7 +304,7 @@ def test_loops_and_unfinished_translations_are_reported(make, monkeypatch):
     translator = make()
     ended = translator.translator.made("x", 0)
     for changed, warning in [
-        ({"finished": False}, "a translation came to the greatest length without an end"),
+        ({"finished": False}, "a translation reached the maximum length without ending"),
         ({"finished": False, "looped": True}, "a translation repeated itself over and over, and was stopped"),
     ]:
         made = replace(ended, **changed)
@@ -727,13 +727,13 @@ def test_parts_of_a_model_are_no_models(two_models):
             [None, None],
             "There is no model 'zzz'. Give a .safetensors file, or one that is installed: first, other.",
         ),
-        ("x/y", [None, None], "There is no model file x/y. Give the path of a .safetensors file."),
+        ("x/y", [None, None], "There is no model file x/y. Give a .safetensors file or a run folder."),
         (None, [None, None], "Several models are installed: first, other. Choose one with --model, or give --to."),
         (
             None,
             ["fr", None],
             "No model from fr to any language is installed. "
-            "There are en → de, en → fr: choose one of them, or install a model for yours.",
+            "Choose one of en → de, en → fr, or install a model for yours.",
         ),
     ],
 )
@@ -746,7 +746,9 @@ def test_a_model_that_is_not_found(two_models, name, languages, message):
 def test_where_no_model_is_found_the_ways_through_english_are_named_too(monkeypatch):
     known = {"a": ("en", "de"), "b": ("de", "en"), "c": ("en", "fr"), "d": ("fr", "en"), "e": ("de", "fr")}
     monkeypatch.setattr(registry, "translators", lambda: known)
-    with pytest.raises(ModelFileError, match="There are en → de, de → en, en → fr, fr → en, de → fr, fr → en → de:"):
+    with pytest.raises(
+        ModelFileError, match="Choose one of en → de, de → en, en → fr, fr → en, de → fr, fr → en → de,"
+    ):
         registry.find_model(None, "es", "fr")
 
 

@@ -248,7 +248,7 @@ def test_an_evaluation_of_nothing_is_refused(tmp_path):
     (tmp_path / "held.txt").write_text("words\n")
     found = onehop("evaluate", "--text", str(tmp_path / "held.txt"))
     assert found.exit_code == 2
-    assert "There is no model whose perplexity is wanted. Give --model with --text." in found.stderr
+    assert "Perplexity needs a model. Give --model with --text." in found.stderr
 
 
 def test_a_writer_can_be_made_of_a_model_in_memory(trained):

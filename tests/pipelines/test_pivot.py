@@ -38,7 +38,7 @@ def test_what_goes_wrong_on_either_leg_is_said(install):
     install("de-en", "en-fr")
     (result,) = translate(["the old house 42"], to="fr", source="de", glossary={"house": "maison"})
     assert "not in the translation: house → maison" in result.warnings
-    assert any("greatest length" in w or "over and over" in w for w in result.warnings)
+    assert any("maximum length" in w or "over and over" in w for w in result.warnings)
 
 
 def test_what_has_no_words_is_copied(install):
@@ -103,7 +103,10 @@ def test_the_language_of_standard_input_is_identified_and_nothing_is_lost(instal
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--to", "it"], "No model from any language to it is installed. There are de → en, en → fr, de → en → fr: "),
+        (
+            ["--to", "it"],
+            "No model from any language to it is installed. Choose one of de → en, en → fr, de → en → fr, ",
+        ),
         (["--from", "de", "--to", "de"], "The text would be translated from de to de. Choose two languages."),
         (
             ["--from", "de", "--to", "fr", "--json", "--n-best", "2"],

@@ -27,7 +27,7 @@ def test_a_result_is_its_text_and_adds_up_its_sentences():
 
 def test_a_long_text_is_shortened_in_the_repr_and_warnings_stand_behind_it():
     result = Result(source="", text="x" * 81, sentences=(sentence("x", finished=False),))
-    expected = "['a translation came to the greatest length without an end']"
+    expected = "['a translation reached the maximum length without ending']"
     assert repr(result) == f"Result('{'x' * 79}…', score=-0.50, warnings={expected})"
     looped = Result(source="", text="x", sentences=(sentence("x", finished=False, looped=True),))
     assert looped.warnings == ["a translation repeated itself over and over, and was stopped"]

@@ -85,7 +85,11 @@ def test_without_the_identifier_the_model_with_the_language_is_taken(install, mo
     ("asked", "error", "message"),
     [
         ({"source": "de", "target": "it"}, ModelFileError, "No model from de to it is installed. There are "),
-        ({"target": "xx"}, ModelFileError, "No model from any language to xx is installed. There are de → en, en → de"),
+        (
+            {"target": "xx"},
+            ModelFileError,
+            "No model from any language to xx is installed. Choose one of de → en, en → de",
+        ),
         ({"source": "xx"}, ModelFileError, "No model from xx to any language is installed. There are "),
         ({"source": "de", "target": "de"}, SettingsError, "The text would be translated from de to de. Choose two"),
         (

@@ -110,7 +110,7 @@ def test_an_unfinished_sentence_and_a_loop_are_warned_of(small):
             assert said is not sentence.found[0].finished
 
 
-UNFINISHED = "a translation came to the greatest length without an end"
+UNFINISHED = "a translation reached the maximum length without ending"
 LOOPED = "a translation repeated itself over and over, and was stopped"
 
 

@@ -16,7 +16,7 @@ def test_every_installed_model_is_served_the_usual_one_first(install):
     install("de-en", "en-de", "en-fr")
     paths = models_of(None)
     assert names(paths) == ["en-de", "de-en", "en-fr"]
-    expected = "onehop: it translates en → de by en-de, de → en by de-en, en → fr by en-fr, de → en → fr"
+    expected = "onehop translates en → de (en-de), de → en (de-en), en → fr (en-fr), de → en → fr"
     assert offer(paths) == expected
 
 
@@ -49,7 +49,7 @@ def test_a_model_and_its_small_form_are_served_together(install):
     install("en-de", "en-de-small", "de-en")
     paths = models_of(["en-de-small", "de-en", "en-de"])
     assert names(paths) == ["de-en", "en-de", "en-de-small"]
-    assert offer(paths) == "onehop: it translates de → en by de-en, en → de by en-de or en-de-small"
+    assert offer(paths) == "onehop translates de → en (de-en), en → de (en-de or en-de-small)"
     assert names(models_of(["en-de-small", "de-en"])) == ["en-de-small", "de-en"]
 
 
@@ -65,4 +65,4 @@ def test_clients_are_told_no_folder(install, tmp_path):
     folder = install("en-de")
     (tmp_path / "mine").mkdir()
     (folder / "en-de.safetensors").rename(tmp_path / "mine" / "model.safetensors")
-    assert offer(models_of([str(tmp_path / "mine")])) == "onehop: it translates en → de by mine"
+    assert offer(models_of([str(tmp_path / "mine")])) == "onehop translates en → de (mine)"

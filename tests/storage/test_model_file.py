@@ -398,7 +398,7 @@ AGAIN = "Download it or make it again."
 
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     path = tmp_path / "none.safetensors"
-    assert refusal(path) == f"There is no model file {path}. Give the path of a .safetensors file."
+    assert refusal(path) == f"There is no model file {path}. Give a .safetensors file or a run folder."
     assert refusal(tmp_path) == f"{tmp_path} is a folder. Give the .safetensors file in it."
 
 

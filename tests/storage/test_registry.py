@@ -283,7 +283,7 @@ def test_an_empty_name_and_a_folder_without_a_model_are_refused(alone, monkeypat
 def test_the_length_penalty_that_suits_a_model_lies_beside_it(alone, model_file):
     file = install(alone, "xx-de", read_model(model_file))
     assert registry.default_alpha(file) is None
-    assert "the usual α, for no model.search.toml lies beside it" in model_to_text(file)
+    assert "the default α: no model.search.toml is beside the model" in model_to_text(file)
     file.with_name("model.search.toml").write_text("# measured\nalpha = 1.4\n", encoding="utf-8")
     assert registry.default_alpha(file) == registry.default_alpha(file.with_suffix("")) == 1.4
     assert "α = 1.4 unless --alpha says otherwise" in model_to_text(file)

@@ -210,7 +210,7 @@ def test_only_the_verb_that_is_called_is_built():
     for words in ([], ["models"], ["--debug"], ["transalte"]):  # groups, options and mistakes need them all
         assert _with_verb(words) is app
     refused = process("transalte")
-    assert refused.stderr == "onehop: `onehop` has no verb transalte. Did you mean translate?\n"
+    assert refused.stderr == "onehop: `onehop` has no command transalte. Did you mean translate?\n"
 
 
 def test_a_model_is_compared_only_with_another_of_its_languages(here, model_file):
@@ -340,7 +340,7 @@ REFUSED = [
         "model.dropout is -0.1. It must be at least 0.0: dropout rate of each sub-layer and of embedding + position.",
     ),
     (["translate", "-m", "no", "hi"], "There is no model 'no'. Give a .safetensors file (onehop train makes one, "),
-    (["translate", "-m", "x/no", "hi"], "There is no model file x/no. Give the path of a .safetensors file."),
+    (["translate", "-m", "x/no", "hi"], "There is no model file x/no. Give a .safetensors file or a run folder."),
     (["translate", "hi"], "No model is installed. Give a .safetensors file (onehop train makes one, "),
     (["models", "show", "no"], "There is no model 'no'. "),
     (
@@ -415,9 +415,9 @@ def test_a_text_that_reads_debug_is_a_text():
 
 
 WRONG_CALLS = [
-    (["cinfig"], "`onehop` has no verb cinfig. Did you mean config?"),
-    (["xyzzy", "-x"], "`onehop` has no verb xyzzy. See `onehop --help`."),
-    (["paper", "tabel1"], "`onehop paper` has no verb tabel1. Did you mean table1?"),
+    (["cinfig"], "`onehop` has no command cinfig. Did you mean config?"),
+    (["xyzzy", "-x"], "`onehop` has no command xyzzy. See `onehop --help`."),
+    (["paper", "tabel1"], "`onehop paper` has no command tabel1. Did you mean table1?"),
     (["--bogus"], "`onehop` has no option --bogus. See `onehop --help`."),
     (["paper", "--bogus"], "`onehop paper` has no option --bogus. See `onehop paper --help`."),
     (["translate", "hi", "--baem", "3"], "`onehop translate` has no option --baem. Did you mean --beam?"),
@@ -506,7 +506,7 @@ def test_translate_as_a_process(model_file, translated):
     assert found.stdout.split("\n") == [*translated, ""]
     # Random models repeat themselves, and write bytes that are no letters.
     repeats = "a translation repeated itself over and over, and was stopped"
-    broken = "a letter that the model does not know came out broken"
+    broken = "a character that the model does not know came out garbled"
     told = [(1, repeats), (3, repeats), (4, repeats), (4, broken), (6, repeats)]
     assert found.stderr == "".join(f"onehop: line {n} of standard input: {what}\n" for n, what in told)
 

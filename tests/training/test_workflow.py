@@ -160,7 +160,7 @@ def test_a_warm_up_longer_than_the_run_is_reported(digits, tmp_path, capsys):
     for warmup, told in ((3, True), (2, False)):
         changed = with_changes(settings, [f"train.warmup={warmup}", "train.steps=3"])
         workflow.train(changed, tmp_path / str(warmup), store=store.path, device="cpu", bleu_on=0)
-        said = f"The learning rate only rises: train.warmup is {warmup} steps, as many or more."
+        said = f"The learning rate only rises: train.warmup is {warmup} steps, and the run has 3."
         assert (said in capsys.readouterr().err) == told
 
 
