@@ -84,13 +84,13 @@ def test_without_the_identifier_the_model_with_the_language_is_taken(install, mo
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        ({"source": "de", "target": "it"}, ModelFileError, "No model from de to it is installed. There are "),
+        ({"source": "de", "target": "it"}, ModelFileError, "No model from de to it is installed. Choose one of "),
         (
             {"target": "xx"},
             ModelFileError,
             "No model from any language to xx is installed. Choose one of de → en, en → de",
         ),
-        ({"source": "xx"}, ModelFileError, "No model from xx to any language is installed. There are "),
+        ({"source": "xx"}, ModelFileError, "No model from xx to any language is installed. Choose one of "),
         ({"source": "de", "target": "de"}, SettingsError, "The text would be translated from de to de. Choose two"),
         (
             {"target": "fr", "text": lambda: SPANISH},

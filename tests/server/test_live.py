@@ -264,7 +264,7 @@ def test_a_reader_of_the_log_that_pauses_holds_nobody_up(model_file, expected):
     server.stop()
     assert time.monotonic() - began < 20
     assert server.process.returncode in (0, -signal.SIGTERM)
-    assert [line for line in server.errors[1:] if "it translates" not in line] == []
+    assert [line for line in server.errors[1:] if "onehop translates" not in line] == []
 
 
 FAULTY = """
@@ -328,7 +328,7 @@ def test_without_a_model_all_that_are_installed_are_served(install):
     finally:
         server.stop()
     assert (found["models"], found["via"]) == (["de-en", "en-fr"], "en")
-    direct = "en → de by en-de or en-de-small, de → en by de-en, en → fr by en-fr, fr → en by fr-en"
+    direct = "en → de (en-de or en-de-small), de → en (de-en), en → fr (en-fr), fr → en (fr-en)"
     assert f"{direct}, de → en → fr, fr → en → de" in server.errors[1]
 
 
