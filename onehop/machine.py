@@ -11,7 +11,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def asked_threads() -> int | None:
+def omp_threads() -> int | None:
     """The number of threads that OMP_NUM_THREADS allows, if it is set."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     return int(limit) if limit.isdecimal() and int(limit) > 0 else None

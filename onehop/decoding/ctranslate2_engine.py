@@ -15,7 +15,7 @@ import ctranslate2
 from onehop.decoding.engine import EngineName, SearchCancelled, Settled, batches_by_length, max_output_lengths
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, Ids, SearchOptions, for_one_best, loop_span
 from onehop.errors import SettingsError
-from onehop.machine import asked_threads, available_cores
+from onehop.machine import available_cores, omp_threads
 from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_label import describe
@@ -276,4 +276,4 @@ def _end_of_repetition(ids: Ids, n: int, span: int) -> int | None:
 
 def cores() -> int:
     """The number of CPUs for this process, limited by OMP_NUM_THREADS."""
-    return asked_threads() or available_cores()
+    return omp_threads() or available_cores()

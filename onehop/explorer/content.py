@@ -135,8 +135,8 @@ class Explorer:
         target = header["target"]
         tokens = len(target["ids"]) + target["finished"]
         ended = target["finished"] and not target["looped"]
-        found = confidence(self.tracer.name, target["log_prob"], tokens, finished=ended)
-        return None if found is None or header["edits"] else {"value": found, "doubtful": found < DOUBTFUL}
+        value = confidence(self.tracer.name, target["log_prob"], tokens, finished=ended)
+        return None if value is None or header["edits"] else {"value": value, "doubtful": value < DOUBTFUL}
 
     def other_language(self, text: str) -> Json | None:
         """The language of a text that is clearly not the model's source language; None if it is, or unknown."""
@@ -150,9 +150,9 @@ class Explorer:
         """The translation under edits, and whether it is unchanged; the last few are cached."""
         made = tuple(str(edit) for edit in parse_edits(edits))
         with self._one_at_a_time:
-            found = self._variants(text, made)
+            variant = self._variants(text, made)
         plain = self.traced(text).text
-        return {**found, "label": self.label(made), "same": found["target"]["text"] == plain}
+        return {**variant, "label": self.label(made), "same": variant["target"]["text"] == plain}
 
     def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[Json]:
         """Switch off every head in turn: first the number of attentions, then the effects of each.
@@ -242,15 +242,15 @@ class Explorer:
 
     def strongest_neurons(self, trace: Trace) -> list[Json]:
         """The most active decoder neurons at each step with their outputs, for an exported file."""
-        found = []
+        neurons = []
         for layer in range(self.tracer.model.settings.n_decoder_layers):
             name = f"decoder.layers.{layer}.feed_forward.hidden"
             if name in trace:
                 order = (-abs(trace[name].astype(float))).argsort(-1, kind="stable")[:, :_NEURONS]
-                found += [
+                neurons += [
                     {"layer": layer, **n} for n in self.neurons("decoder", layer, sorted({*order.flatten().tolist()}))
                 ]
-        return found
+        return neurons
 
     def opening_layers(self, role: Role, layer: int) -> list[int]:
         """The layers of a role that the page may show first, as in `page/state.js`.
@@ -264,8 +264,12 @@ class Explorer:
 
     def constant(self) -> Json:
         """The data that does not depend on the sentence."""
-        given = {"about": self.about(), "measured": {**measured(), **self.own_figures}}
-        return {**given, "worked": worked_example(), "paper": read_data("paper")}
+        return {
+            "about": self.about(),
+            "measured": {**measured(), **self.own_figures},
+            "worked": worked_example(),
+            "paper": read_data("paper"),
+        }
 
     def variant_or_error(self, text: str, edit: str) -> Json:
         """A variant, or the error: a model without norms may produce NaN."""
@@ -308,14 +312,14 @@ def measured() -> dict[str, Any]:
 def patches_in(file: Path | str) -> Json:
     """Images with a vision model's attention, from the file that `onehop demo digits` writes."""
     try:
-        found: Json = json.loads(Path(file).read_text(encoding="utf-8"))
-        known = found["name"] == "patches"
+        patches: Json = json.loads(Path(file).read_text(encoding="utf-8"))
+        known = patches["name"] == "patches"
     except (OSError, ValueError, KeyError, TypeError):
         known = False
     if not known:
         remedy = "Give the patches.json that `onehop demo digits -o FOLDER` writes."
         raise OnehopError(f"{file} has no images with attention.", remedy)
-    return found
+    return patches
 
 
 def read_data(name: str) -> Any:
@@ -334,8 +338,8 @@ _MATRICES = {
 
 def worked_example() -> dict[str, Any]:
     """The matrices of the worked example, and every step to the output."""
-    given = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in _MATRICES.items()}
-    steps = {letter: given["x"] @ given[f"w_{letter}"] for letter in ("q", "k", "v")}
+    inputs = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in _MATRICES.items()}
+    steps = {letter: inputs["x"] @ inputs[f"w_{letter}"] for letter in ("q", "k", "v")}
 
     def keep(name: str, value: Tensor) -> Tensor:
         steps[name] = value[0, 0]

@@ -100,8 +100,8 @@ def explorer_routes(
             parts = _progress_and_trace(lambda *calls: explorer().streamed_trace(text, edits, *calls), compute)
             first = await anext(parts)  # an error in the text must be raised before the response starts
             return StreamingResponse(_chained(first, parts), media_type=STREAM, headers=_HEADERS)
-        found = await compute(lambda: explorer().trace(text, edits))
-        return Response(found, media_type="application/json", headers=_HEADERS)
+        trace = await compute(lambda: explorer().trace(text, edits))
+        return Response(trace, media_type="application/json", headers=_HEADERS)
 
     async def variant(request: Request) -> Response:
         text, edits = await question(request, read_seconds)
@@ -224,15 +224,15 @@ async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
         raise _OtherKindError("The request is not JSON.", "Send it with Content-Type: application/json.")
     body = await _body_of(request, seconds)
     try:
-        asked = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
-        asked = None
-    if not isinstance(asked, dict) or not isinstance(asked.get("text"), str):
+        content = None
+    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         raise SettingsError("The request has no text.", 'Send {"text": "…", "edits": []} as JSON.')
-    edits = asked.get("edits", [])
+    edits = content.get("edits", [])
     if not isinstance(edits, list) or len(edits) > _MOST_EDITS or not all(isinstance(e, str) for e in edits):
         raise SettingsError("The edits of a request are a list of strings.", f"Send at most {_MOST_EDITS}.")
-    return asked["text"], edits
+    return content["text"], edits
 
 
 def place(request: Request) -> tuple[str, int, int]:

@@ -149,7 +149,7 @@ class FeedForward(Tapped):
 
 
 class AddNorm(Tapped):
-    """Section 3.1 and 5.4: LayerNorm(x + Dropout(Sublayer(x))); pre-norm: x + Dropout(Sublayer(LayerNorm(x)))."""
+    """Sections 3.1 and 5.4: LayerNorm(x + Dropout(Sublayer(x))); pre-norm: x + Dropout(Sublayer(LayerNorm(x)))."""
 
     def __init__(self, d_model: int, dropout: float, order: Literal["post", "pre"], epsilon: float = 1e-5) -> None:
         super().__init__()

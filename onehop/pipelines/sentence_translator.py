@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from onehop.decoding.engine import HALF, ComputeType, Engine, EngineName, lacking
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import SettingsError, is_installed, require
-from onehop.machine import asked_threads
+from onehop.machine import omp_threads
 from onehop.storage.ctranslate2_format import Compute
 from onehop.storage.model_label import check_kind, describe
 from onehop.storage.registry import default_alpha, find_model
@@ -197,8 +197,8 @@ class SentenceTranslator:
         rest, begin = iter(texts), 0
         while window := list(islice(rest, WINDOW)):
             end = begin + len(window)
-            named = range(begin, end) if numbers is None else numbers[begin:end]
-            yield from self.translate_ids(self.tokenizer.encode_batch(window, tags=tags), options, named)
+            window_numbers = range(begin, end) if numbers is None else numbers[begin:end]
+            yield from self.translate_ids(self.tokenizer.encode_batch(window, tags=tags), options, window_numbers)
             begin = end
 
     def translate_ids(
@@ -319,7 +319,7 @@ def _torch_engine(stored: Any, device: str | None, threads: int | None, compute:
     from onehop.model.device import pick_device
     from onehop.pipelines.load import model_of
 
-    if threads := threads or asked_threads():  # CTranslate2 sets torch's threads to one when it is loaded
+    if threads := threads or omp_threads():  # CTranslate2 sets torch's threads to one when it is loaded
         torch.set_num_threads(threads)
     with torch.inference_mode(False):  # tensors of inference mode could not be trained
         dtype = getattr(torch, compute) if compute in HALF else torch.float32

@@ -32,7 +32,7 @@ LONG = 64
 USUAL_BEAM = 4
 # The fixed cost of a decoder step, in sentences: the weights are read once for all of them.
 _STEP_COST = 5
-# Cells per second of one thread before the first measurement: a small model on a slow core.
+# Cost (`cells`) per second of one thread before the first measurement: a small model on a slow core.
 _FIRST_PACE = 500.0
 # One request may use 1/_SHARE of the queue. Requests above 1/_SMALL of it may use half of it together, so that they do
 # not keep small requests out.

@@ -205,8 +205,8 @@ class Service(Translating):
         self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
     ) -> list[NBest]:
         """Call an engine. Runs in a thread."""
-        found = engine.translate(sources, options, numbers)
-        return [[self.translator.translation(h, engine) for h in hypotheses] for hypotheses in found]
+        results = engine.translate(sources, options, numbers)
+        return [[self.translator.translation(h, engine) for h in hypotheses] for hypotheses in results]
 
     @property
     def limits(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def compiled(module: nn.Module) -> Compute:
     # For a log, torch 2.11 prints every input of a custom operator, recursively. The layers with model.kernels are a
     # chain of such operators, so the text doubles with each and the compiler never ends. The operator's name is
     # enough; torch 2.13 makes the text only when it is read.
-    if torch.__version__ < "2.13":  # compare versions, not strings
+    if torch.__version__ < "2.13":  # a TorchVersion, which compares as a version and not as a string
         with suppress(ImportError):
             from torch._inductor.exc import OperatorIssue
 
