@@ -1,4 +1,4 @@
-"""The command line: `onehop VERB …`. Each verb imports what it needs when it runs, so that `--help` is fast."""
+"""The command line: `onehop COMMAND …`. Each command imports what it needs when it runs, so that `--help` is fast."""
 
 import os
 import signal
@@ -19,17 +19,17 @@ from onehop.cli.app import app
 __all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "train", "translate"]
 
 
-def _with_verb(words: list[str]) -> typer.Typer:
-    """The application with only the given verb: building all verbs takes 10 ms more."""
-    verbs = [
+def _with_command(words: list[str]) -> typer.Typer:
+    """The application with only the given command: building all commands takes 10 ms more."""
+    commands = [
         command
         for command in app.registered_commands
         if (command.name or get_command_name(getattr(command.callback, "__name__", ""))) in words
     ]
-    if not verbs:
+    if not commands:
         return app
     small = copy(app)
-    small.registered_commands, small.registered_groups = verbs, []
+    small.registered_commands, small.registered_groups = commands, []
     return small
 
 
@@ -46,10 +46,10 @@ def main() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set while the verbs were imported
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # set while the commands were imported
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        _with_verb(sys.argv[1:2])(prog_name="onehop")
+        _with_command(sys.argv[1:2])(prog_name="onehop")
     except SystemExit as e:
         if received and e.code == 128 + signal.SIGINT:  # typer's status for KeyboardInterrupt
             raise SystemExit(128 + received[0]) from None

@@ -1,4 +1,4 @@
-"""The application that the verbs belong to, and the options that several of them share."""
+"""The application that the commands belong to, and the options that several of them share."""
 
 import difflib
 import errno
@@ -29,7 +29,7 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class OneLineErrors(TyperGroup):
-    """The verbs. A user error is one line and exit status 2."""
+    """The commands. A user error is one line and exit status 2."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         try:
@@ -75,13 +75,13 @@ class OneLineErrors(TyperGroup):
 
 
 def _exit_with(error: OnehopError, ctx: Any) -> NoReturn:
-    """Print an error on one line, or its traceback with `--debug`, and exit. A missing package names the verb."""
+    """Print an error on one line, or its traceback with `--debug`, and exit. A missing package names the command."""
     if ctx.find_root().params["debug"]:
         traceback.print_exc()
     else:
         group = None if ctx.parent is None else ctx.info_name  # `onehop demo reverse`
-        verb = " ".join(filter(None, ["onehop", group, ctx.invoked_subcommand]))
-        prefix = verb if isinstance(error, MissingPackageError) else "onehop"
+        command = " ".join(filter(None, ["onehop", group, ctx.invoked_subcommand]))
+        prefix = command if isinstance(error, MissingPackageError) else "onehop"
         typer.echo(f"{prefix}: {' '.join(str(error).removeprefix('This ').split())}", err=True)
     raise typer.Exit(2) from None
 
@@ -188,7 +188,7 @@ def options(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Options before the verb."""
+    """Options before the command."""
 
 
 def use_threads(threads: int | None) -> None:

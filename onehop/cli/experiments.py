@@ -44,10 +44,12 @@ def demo(
 ) -> None:
     """Translate three sentences, show where the model looked, and write the explorer's page."""
     if ctx.invoked_subcommand is not None:
-        verb = ctx.invoked_subcommand
+        command = ctx.invoked_subcommand
         for name in ("out", "device", "threads"):
             if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE":
-                raise SettingsError(f"--{name} stands before {verb}.", f"Give options after `onehop demo {verb}`.")
+                raise SettingsError(
+                    f"--{name} stands before {command}.", f"Give options after `onehop demo {command}`."
+                )
         return
     use_threads(threads)
     from onehop.experiments.demo import demo as show_demo

@@ -1,4 +1,4 @@
-"""Verbs that show the inside of a translation."""
+"""Commands that show the inside of a translation."""
 
 from pathlib import Path
 from typing import Annotated

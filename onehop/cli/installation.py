@@ -1,4 +1,4 @@
-"""Verbs about this installation: models, the cache, the machine."""
+"""Commands about this installation: models, the cache, the machine."""
 
 from pathlib import Path
 from typing import Annotated, Literal

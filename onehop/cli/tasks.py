@@ -1,4 +1,4 @@
-"""Verbs of the other models: GPT and BERT."""
+"""Commands of the other models: GPT and BERT."""
 
 import sys
 from pathlib import Path

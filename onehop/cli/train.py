@@ -1,4 +1,4 @@
-"""Verbs that make a model: settings, data, training, checkpoints."""
+"""Commands that make a model: settings, data, training, checkpoints."""
 
 import signal
 import sys
@@ -154,7 +154,7 @@ def train(
 
 
 def _exit_if_stopped(model: Path | None) -> None:
-    """After a signal, exit with its status, as other verbs do. One of several processes has exited with 0 by now."""
+    """After a signal, exit with its status, as other commands do. One of several processes has exited with 0 by now."""
     from onehop.training.signals import stopping_signal
 
     if model is None:

@@ -1,4 +1,4 @@
-"""Verbs that use a model: translate, serve, evaluate, export, import."""
+"""Commands that use a model: translate, serve, evaluate, export, import."""
 
 import json
 from dataclasses import asdict

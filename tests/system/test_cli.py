@@ -17,7 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from onehop import __version__
-from onehop.cli import _with_verb, app
+from onehop.cli import _with_command, app
 from onehop.config import TABLES, load_settings, settings_from_dict, settings_to_toml, with_changes
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -132,7 +132,7 @@ def test_threads_reach_torch_and_other_processes(here, model_file, monkeypatch):
 @pytest.mark.parametrize(("given", "used"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
 def test_threads_that_wait_for_one_another_sleep(given, used):
     env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
-    code = "import os; from onehop import cli; cli._with_verb = lambda _: show; cli.main()"
+    code = "import os; from onehop import cli; cli._with_command = lambda _: show; cli.main()"
     code = f"def show(**_): print(os.environ['OMP_WAIT_POLICY'])\n{code}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert found.stdout.strip() == used
@@ -206,9 +206,9 @@ def test_only_the_verb_that_is_called_is_built():
         (["import"], ["import"]),
         (["verify-resume"], ["verify-resume"]),
     ):
-        assert list(typer.main.get_command(_with_verb(words)).commands) == built
+        assert list(typer.main.get_command(_with_command(words)).commands) == built
     for words in ([], ["models"], ["--debug"], ["transalte"]):  # groups, options and mistakes need them all
-        assert _with_verb(words) is app
+        assert _with_command(words) is app
     refused = process("transalte")
     assert refused.stderr == "onehop: `onehop` has no command transalte. Did you mean translate?\n"
 

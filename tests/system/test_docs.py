@@ -164,7 +164,7 @@ def test_a_command_names_a_verb_and_options_that_are_there(words):
         ("onehop models lst", "lst is no verb of onehop models"),
         ("onehop train small -o run --set train.step=5", "train.step=5 is no setting"),
         ("onehop serve --set max_bodies=5", "max_bodies=5 is no setting"),
-        ("onehop --debug VERB …", None),
+        ("onehop --debug COMMAND …", None),
         ("onehop train small -o runs/a --set train.steps=5  # why", None),
     ],
 )
