@@ -114,16 +114,15 @@ class Sentence:
             yield "a translation repeated itself over and over, and was stopped"
         elif not all(t.finished for t in self.found[:1]):
             yield "a translation reached the maximum length without ending"
+        elif self.found and not self.text.strip():
+            yield "a translation is empty"
         if self.restored:
             yield "an address or a placeholder was garbled, and put back"
         if _INVALID in self.text and _INVALID not in self.source:
             yield "a character that the model does not know came out garbled"
-        for term in self.unmet:
-            yield f"not in the translation: {term}"
-        for number in self.missing_numbers:
-            yield f"a number is not in the translation: {number}"
-        for name in self.missing_names:
-            yield f"a name is not in the translation: {name}"
+        yield from (f"not in the translation: {term}" for term in self.unmet)
+        yield from (f"a number is not in the translation: {number}" for number in self.missing_numbers)
+        yield from (f"a name is not in the translation: {name}" for name in self.missing_names)
         if self.address:
             yield f"the form of address is not {self.address}"
 

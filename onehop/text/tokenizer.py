@@ -226,10 +226,11 @@ def _recording(failures: list[BaseException], sentences: Iterable[str]) -> Itera
 
 def _learning_error(reason: str, settings: TokenizerSettings) -> TextError:
     """A readable error for a failed training of SentencePiece, whose own message names its source lines."""
-    if "required_chars" in reason:
+    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", reason):
+        required = int(match[1])
         return TextError(
             f"A vocabulary of {settings.vocab_size} pieces is too small for the characters of this text.",
-            "Choose a larger tokenizer.vocab_size.",
+            f"It needs at least {required}. Give for example --set tokenizer.vocab_size={max(1000, 2 * required)}.",
         )
     return TextError("There is no text to learn a vocabulary from.", "Give sentences, one per line.")
 

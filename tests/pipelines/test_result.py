@@ -1,6 +1,7 @@
 """What a translation brings, without a model."""
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -31,6 +32,11 @@ def test_a_long_text_is_shortened_in_the_repr_and_warnings_stand_behind_it():
     assert repr(result) == f"Result('{'x' * 79}…', score=-0.50, warnings={expected})"
     looped = Result(source="", text="x", sentences=(sentence("x", finished=False, looped=True),))
     assert looped.warnings == ["a translation repeated itself over and over, and was stopped"]
+
+
+def test_an_empty_translation_is_reported_and_an_empty_source_is_not():
+    assert list(replace(sentence("a b."), text=" ").warnings()) == ["a translation is empty"]
+    assert list(Sentence(source="", text="").warnings()) == []
 
 
 def test_what_was_copied_has_no_score_and_needs_no_model():
