@@ -1,10 +1,12 @@
 """What the tests of the explorer's page share: its figures, how a page is opened, and how its tables are read."""
 
 import contextlib
+import io
 import re
 import weakref
 
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
 
 from onehop.interpret.tracer import Tracer
@@ -107,6 +109,14 @@ def in_sight(page, name):
         arg=name,
     )
     return place
+
+
+def picture_of(page, element):
+    """A screenshot of an element. All figures are laid out for it: heights that settle meanwhile would move it away."""
+    page.evaluate("document.documentElement.setAttribute('data-every-height', '')")
+    picture = Image.open(io.BytesIO(element.screenshot())).convert("RGB")
+    page.evaluate("document.documentElement.removeAttribute('data-every-height')")
+    return picture
 
 
 def shown_rows(page, name):

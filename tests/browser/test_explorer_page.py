@@ -1,6 +1,5 @@
 """The page in a browser: its numbers are Python's, its controls work by hand and by key, nothing breaks it."""
 
-import io
 import json
 import math
 import re
@@ -23,11 +22,11 @@ from explorer_page import (
     open_all_tables,
     opened,
     opened_apart,
+    picture_of,
     python_rows,
     settled,
     shown_rows,
 )
-from PIL import Image
 from playwright.sync_api import expect
 
 from onehop.errors import OnehopError
@@ -63,7 +62,7 @@ def test_a_figure_has_a_name_a_control_and_a_picture(page, name):
     assert page.locator(f"#{label}").inner_text().strip()
     assert place.locator("input, select, button:not([data-tool]), [tabindex]").count() > 0
     assert place.locator("figcaption").inner_text().strip()
-    picture = Image.open(io.BytesIO(place.locator(".figure-body").screenshot())).convert("RGB")
+    picture = picture_of(page, place.locator(".figure-body"))
     paper, *inks = sorted(picture.getcolors(maxcolors=1 << 24), reverse=True)
     assert len(inks) > 10
     assert sum(count for count, _ in inks) > 0.02 * paper[0]
