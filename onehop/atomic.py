@@ -57,7 +57,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder, if it exists. It is renamed first, so nobody sees half of it under its name."""
+    """Delete a folder, if it exists. It is renamed first, so that no reader finds a half-deleted folder."""
     temporary = _temporary(folder)
     with suppress(OSError):
         folder.rename(temporary)

@@ -265,7 +265,7 @@ def end_of_loop(ids: Ids, repeats: int) -> int | None:
 
 
 def _end_of_repetition(ids: Ids, n: int, span: int) -> int | None:
-    """The number of ids at which a repeated n-gram first covers so many of them."""
+    """The length of the prefix in which a repeated n-gram first covers `span` ids, or None."""
     covered = n
     for i in range(n, len(ids)):
         covered = covered + 1 if ids[i] == ids[i - n] else n

@@ -187,7 +187,7 @@ async def _progress_and_trace(work: Callable[..., list[bytes]], compute: Compute
         yield json.dumps({"error": str(e)}).encode() + b"\n"
     finally:
         left.set()
-        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it any more
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs unread ones
 
 
 async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

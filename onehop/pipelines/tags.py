@@ -8,7 +8,7 @@ from onehop.text.formality import FORMAL, Formality
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import Tokenizer, normalise
 
-# A statement without "you" addresses nobody. Models were trained without a tag on it, and would insert a "Sie".
+# A statement without "you" has no form of address. Models saw no tag on it in training, and would insert a "Sie".
 YOU = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.IGNORECASE)
 STATEMENT = re.compile(
     r"(?:I|we|he|she|it|they|the|an?|this|that|these|those|there|my|our|his|her|their|its|who|what|when|where|why|how)\b",

@@ -14,7 +14,7 @@ export class Translations {
 
   /**
    * The result of `translate({ signal, written })`, which calls `written(count)` with the number of pieces so far. A
-   * translation of another text that is still running is stopped: nobody waits for it any more.
+   * translation of another text that is still running is stopped: its result is no longer needed.
    */
   async run(text, translate) {
     if (this.#current && this.#current.text !== text) this.#current.stop.abort();
