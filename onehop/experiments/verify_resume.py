@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from onehop.config import settings_to_toml, with_changes
@@ -22,15 +22,36 @@ from onehop.storage.run_folder import Run, read_metrics
 Say = Callable[[str], None]
 
 
+# A GPU records only a step of one batch as a CUDA graph, so single and accumulated batches are verified separately.
+_ACCUMULATED = ["model.norm=post", "train.accumulate=2"]
+_SINGLE_BATCH = ["model.norm=pre", "train.accumulate=1"]
+
+
 def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say: Say, device: str = "cpu") -> bool:
-    """Whether a repeatedly killed run ends with the same bits as an undisturbed one."""
+    """Whether repeatedly killed runs end with the same bits as undisturbed ones.
+
+    A CPU has one proof, post-norm with accumulated batches. Other devices also have pre-norm with one batch per step.
+    """
     pick_device(device)
+    if device == "cpu":
+        return _verify(folder, _ACCUMULATED, kills=kills, steps=steps, seed=seed, say=say, device=device)
+    same = True
+    for name, changes in (("post-norm, two batches", _ACCUMULATED), ("pre-norm, one batch", _SINGLE_BATCH)):
+        say(f"{name} per step:")
+        work = folder and folder / name.split(",")[0]
+        same &= _verify(work, changes, kills=kills, steps=steps, seed=seed, say=say, device=device)
+    return same
+
+
+def _verify(
+    folder: Path | None, changes: list[str], *, kills: int, steps: int, seed: int, say: Say, device: str
+) -> bool:
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         for leftover in ("whole", "killed"):  # results of an earlier call would prove nothing
             shutil.rmtree(work / leftover, ignore_errors=True)
-        command = set_up(work, steps, device)
+        command = set_up(work, steps, device, changes)
         whole = train_whole(command, work / "whole")
         say(f"never stopped      {whole}")
         draw = random.Random(seed)
@@ -40,20 +61,20 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
         return whole == resumed
 
 
-def set_up(work: Path, steps: int, device: str) -> list[str]:
+def set_up(work: Path, steps: int, device: str, changes: Sequence[str] = _ACCUMULATED) -> list[str]:
     """Data, settings with all randomness on, and the training command.
 
     A CPU is deterministic by default; other devices need train.deterministic.
     """
     write_pairs(work / "digits.tsv", in_words(digit_strings(3000)))  # a digit would be one token without merges to drop
     changes = [
+        *changes,
         f"train.steps={steps}",
         "train.save_every=10",
         "train.validate_every=15",
         "train.report_every=1",
         "train.average=3",
         "train.batch_tokens=512",
-        "train.accumulate=2",
         "model.dropout=0.1",
         "tokenizer.dropout=0.1",
         "tokenizer.vocab_size=340",

@@ -42,6 +42,27 @@ def test_elsewhere_than_on_a_cpu_the_same_bits_are_asked_for(tmp_path, device, a
     assert load_settings(command[command.index("train") + 1]).train.deterministic is asked
 
 
+@pytest.mark.parametrize(("broken", "same"), [(None, True), ("post-norm", False), ("pre-norm", False)])
+def test_on_a_gpu_accumulated_and_single_batches_are_both_verified(tmp_path, monkeypatch, broken, same):
+    trained = []
+
+    def whole(command, run):
+        train, model = (
+            getattr(load_settings(command[command.index("train") + 1]), table) for table in ("train", "model")
+        )
+        trained.append((model.norm, train.accumulate))
+        return "a"
+
+    monkeypatch.setattr(verify_module, "pick_device", lambda device: None)
+    monkeypatch.setattr(verify_module, "train_whole", whole)
+    monkeypatch.setattr(verify_module, "train_killed", lambda _, run, *rest: "b" if run.parent.name == broken else "a")
+    output = []
+    assert verify_resume(tmp_path, kills=1, steps=20, seed=1, say=output.append, device="cuda") is same
+    assert trained == [("post", 2), ("pre", 1)]
+    assert output[0] == "post-norm, two batches per step:"
+    assert "pre-norm, one batch per step:" in output
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_device_that_is_not_there_is_named():
     done = CliRunner().invoke(app, ["verify-resume", "--device", "cuda", "--steps", "10"])
