@@ -55,7 +55,7 @@ class SleepingEngine:
         self.cells, self.draw, self.lock = cells, random.Random(1), threading.Lock()
 
     def __call__(
-        self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
+        self, sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int]
     ) -> list[list[Translation]]:
         with self.lock:
             luck = self.draw.uniform(0.9, 1.4)

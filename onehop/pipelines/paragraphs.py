@@ -105,7 +105,7 @@ class ParagraphTranslator:
         With required terms, a translation is chosen from the whole beam, which costs no further search.
         """
         segments = [s for line in lines for s in line]
-        numbers = [self.number(n, i) for n, line in enumerate(lines, first) for i in range(len(line))]
+        indices = [self.index(n, i) for n, line in enumerate(lines, first) for i in range(len(line))]
         required = [self.terms.required(s.text) for s in segments]
         sources = self._sources(segments)
         encode, starts = self.translator.tokenizer.target.encode, accumulate(map(len, lines), initial=0)
@@ -120,7 +120,7 @@ class ParagraphTranslator:
                 self.translator,
                 [sources[i] for i in batch],
                 options,
-                [numbers[i] for i in batch],
+                [indices[i] for i in batch],
                 [forced[i] for i in batch] if batch[0] in forced else None,
             )
             for batch, options in batches
@@ -129,7 +129,7 @@ class ParagraphTranslator:
         for (batch, _), answer in zip(batches, (yield requests), strict=True):
             for i, translations in zip(batch, answer, strict=True):
                 n_best[i] = translations
-        sentences = iter((yield from self.selection_plan(segments, n_best, required, numbers)))
+        sentences = iter((yield from self.selection_plan(segments, n_best, required, indices)))
         return [[next(sentences) for _ in line] for line in lines]
 
     def selection_plan(
@@ -137,14 +137,14 @@ class ParagraphTranslator:
         segments: Sequence[Segment],
         n_best: Sequence[Sequence[Translation]],
         required: Sequence[Sequence[Term]],
-        numbers: Sequence[int],
+        indices: Sequence[int],
     ) -> Plan[list[Sentence]]:
         """The sentence of each segment with the best of its translations; missing terms and names get a second try."""
         chosen = [
             self._with_terms(s.text, self._best(translations, terms), terms) if translations else None
             for s, translations, terms in zip(segments, n_best, required, strict=True)
         ]
-        yield from self._keep_names(segments, chosen, required, numbers)
+        yield from self._keep_names(segments, chosen, required, indices)
         return list(map(self._sentence, segments, n_best, chosen, required))
 
     def _keep_names(
@@ -152,7 +152,7 @@ class ParagraphTranslator:
         segments: Sequence[Segment],
         chosen: list[Translation | None],
         required: Sequence[Sequence[Term]],
-        numbers: Sequence[int],
+        indices: Sequence[int],
     ) -> Plan[None]:
         """Search again with missing names as kept words, and choose the new translation if it is better."""
         tokenizer = self.translator.tokenizer
@@ -166,7 +166,7 @@ class ParagraphTranslator:
                 sources.append(tokenizer.encode(tagged, tags=True))
         if not missing:
             return
-        (answers,) = yield [Search(self.translator, sources, self._beam_options, [numbers[i] for i in missing])]
+        (answers,) = yield [Search(self.translator, sources, self._beam_options, [indices[i] for i in missing])]
         for (i, names), answer in zip(missing.items(), answers, strict=True):
             source, before = segments[i], chosen[i]
             assert before is not None
@@ -180,8 +180,8 @@ class ParagraphTranslator:
         """The first translation with the most terms, preferably in the right formality."""
         return max(translations, key=lambda t: (sum(term.met(t.text) for term in terms), self._is_right_formality(t)))
 
-    def number(self, line: int, segment: int) -> int:
-        """The number that seeds the sampling of a segment."""
+    def index(self, line: int, segment: int) -> int:
+        """The index that seeds the sampling of a segment."""
         return line * _MAX_SEGMENTS + segment
 
     def _sources(self, segments: Sequence[Segment]) -> dict[int, list[int]]:

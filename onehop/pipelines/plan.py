@@ -33,7 +33,7 @@ Plan = Generator[Sequence[Request], Sequence[Any], T]
 
 @dataclass(frozen=True)
 class Search:
-    """The n best translations of each source; `numbers` seed the sampling of each source.
+    """The n best translations of each source; `indices` seed the sampling of each source.
 
     With `prefixes`, the translations of each source begin with the ids of its prefix.
     """
@@ -41,15 +41,15 @@ class Search:
     translator: SentenceTranslator
     sources: Sequence[list[int]]
     options: SearchOptions
-    numbers: Sequence[int]
+    indices: Sequence[int]
     prefixes: Sequence[Sequence[int]] | None = None
 
     def answer(self) -> list[list[Translation]]:
         if self.prefixes is None:
-            return self.translator.translate_ids(self.sources, self.options, self.numbers)
+            return self.translator.translate_ids(self.sources, self.options, self.indices)
         return [
-            streaming_search(self.translator, ids, self.options, prefix=prefix, number=number)
-            for ids, prefix, number in zip(self.sources, self.prefixes, self.numbers, strict=True)
+            streaming_search(self.translator, ids, self.options, prefix=prefix, index=index)
+            for ids, prefix, index in zip(self.sources, self.prefixes, self.indices, strict=True)
         ]
 
 

@@ -159,15 +159,15 @@ class SentenceTranslator:
         self,
         texts: Sequence[str],
         options: SearchOptions | None = None,
-        numbers: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         *,
         tags: bool = False,
     ) -> list[list[Translation]]:
         """The n best translations of each text, best first.
 
-        `numbers` seed the sampling of each text, by default its index. With `tags`, tags in a text are special tokens.
+        `indices` seed the sampling of each text. With `tags`, tags in a text are special tokens.
         """
-        return list(self._windows(texts, options, numbers, tags=tags))
+        return list(self._windows(texts, options, indices, tags=tags))
 
     def complete(
         self, source: Sequence[int], prefixes: Sequence[Sequence[int]], options: SearchOptions
@@ -188,7 +188,7 @@ class SentenceTranslator:
         self,
         texts: Iterable[str],
         options: SearchOptions | None,
-        numbers: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
         *,
         tags: bool = False,
     ) -> Iterator[list[Translation]]:
@@ -197,23 +197,23 @@ class SentenceTranslator:
         rest, begin = iter(texts), 0
         while window := list(islice(rest, WINDOW)):
             end = begin + len(window)
-            window_numbers = range(begin, end) if numbers is None else numbers[begin:end]
-            yield from self.translate_ids(self.tokenizer.encode_batch(window, tags=tags), options, window_numbers)
+            window_indices = range(begin, end) if indices is None else indices[begin:end]
+            yield from self.translate_ids(self.tokenizer.encode_batch(window, tags=tags), options, window_indices)
             begin = end
 
     def translate_ids(
-        self, sources: Sequence[list[int]], options: SearchOptions | None, numbers: Sequence[int]
+        self, sources: Sequence[list[int]], options: SearchOptions | None, indices: Sequence[int]
     ) -> list[list[Translation]]:
         """The n best translations of sources in ids, each by an engine that supports the options."""
         defaults = self.with_defaults(options)
         results: dict[int, list[Translation]] = {}
-        indices = [i for i, ids in enumerate(sources) if ids]
-        for engine, share in self.split_by_engine(indices, lambda i: self.supports_fast(sources[i], defaults)):
+        nonempty = [i for i, ids in enumerate(sources) if ids]
+        for engine, share in self.split_by_engine(nonempty, lambda i: self.supports_fast(sources[i], defaults)):
             # Loop detection allows the repetitions of the source, so its options depend on the source.
             allowed = {i: allowing(defaults, sources[i]) for i in share}
             for group_options in dict.fromkeys(allowed.values()):
                 group = [i for i in share if allowed[i] == group_options]
-                best = engine.translate([sources[i] for i in group], group_options, [numbers[i] for i in group])
+                best = engine.translate([sources[i] for i in group], group_options, [indices[i] for i in group])
                 for i, hypotheses in zip(group, best, strict=True):
                     results[i] = [self.translation(h, engine) for h in hypotheses]
         return [results.get(i, [_EMPTY]) for i in range(len(sources))]

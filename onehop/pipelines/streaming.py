@@ -19,14 +19,14 @@ def streaming_search(
     *,
     prefix: Sequence[int] = (),
     settled: Settled = lambda ids: None,
-    number: int = 0,
+    index: int = 0,
 ) -> list[Translation]:
     """The n best translations of one sentence. `settled` is called with each longer prefix that they share."""
     options = allowing(translator.with_defaults(options), source)
     engine = translator.fast
     if prefix or engine is None or not can_stream_fast(translator, source, options):
         engine = translator.reference
-    hypotheses = engine.stream(source, options, settled, prefix=prefix, index=number)
+    hypotheses = engine.stream(source, options, settled, prefix=prefix, index=index)
     return [translator.translation(h, engine) for h in hypotheses]
 
 

@@ -46,11 +46,11 @@ Call = Callable[[Sequence[list[int]], SearchOptions, Sequence[int]], list[NBest]
 
 @dataclass
 class QueuedSentence:
-    """One sentence in the queue. `number` seeds its sampling; `start` orders the queue."""
+    """One sentence in the queue. `index` seeds its sampling; `start` orders the queue."""
 
     ids: list[int]
     options: SearchOptions
-    number: int
+    index: int
     answer: "asyncio.Future[Any]"
     request: int = 0
     start: float = 0.0
@@ -96,14 +96,14 @@ class Lane:
     # --- queue ------------------------------------------------------------------------------------------------
 
     async def translate(
-        self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int] | None = None
+        self, sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int] | None = None
     ) -> list[NBest]:
         """The engine's results for the sentences of one request. If it is cancelled, waiting sentences are dropped."""
         loop = asyncio.get_running_loop()
         request = next(self.requests)
         jobs = [
-            QueuedSentence(ids, allowing(options, ids), number, loop.create_future(), request)
-            for number, ids in zip(numbers or range(len(sources)), sources, strict=True)
+            QueuedSentence(ids, allowing(options, ids), index, loop.create_future(), request)
+            for index, ids in zip(indices or range(len(sources)), sources, strict=True)
         ]
         self.put(jobs)
         try:
@@ -232,10 +232,10 @@ class Lane:
     def run(self, batch: list[QueuedSentence]) -> list[NBest | BaseException]:
         """Call the engine once; if it fails, call it for each sentence alone, so that one does not fail the others."""
         began = time.perf_counter()
-        numbers = [job.number for job in batch]
+        indices = [job.index for job in batch]
         try:
             results: list[NBest | BaseException] = list(
-                self.call([job.ids for job in batch], batch[0].options, numbers)
+                self.call([job.ids for job in batch], batch[0].options, indices)
             )
         except Exception as e:
             results = [e] if len(batch) == 1 else [self.run([job])[0] for job in batch]

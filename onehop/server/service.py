@@ -199,13 +199,13 @@ class Service(Translating):
 
     def caller(self, engine: Callable[[], Engine]) -> Call:
         """The function by which a lane calls an engine, which is loaded on first use."""
-        return lambda sources, options, numbers: self.call(engine(), sources, options, numbers)
+        return lambda sources, options, indices: self.call(engine(), sources, options, indices)
 
     def call(
-        self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]
+        self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int]
     ) -> list[NBest]:
         """Call an engine. Runs in a thread."""
-        results = engine.translate(sources, options, numbers)
+        results = engine.translate(sources, options, indices)
         return [[self.translator.translation(h, engine) for h in hypotheses] for hypotheses in results]
 
     @property
@@ -224,7 +224,7 @@ class Service(Translating):
         if not is_installed("torch"):
             raise Problem(501, "This needs torch, which is not installed on the server: ask for a plain beam.")
 
-    async def n_best(self, sources: Sequence[list[int]], options: SearchOptions, numbers: Sequence[int]) -> list[NBest]:
+    async def n_best(self, sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int]) -> list[NBest]:
         """The n best translations of each sentence, by the engine that supports the options."""
         options = self.translator.with_defaults(options)
         quick = [i for i, ids in enumerate(sources) if self.translator.supports_fast(ids, options)]
@@ -235,12 +235,12 @@ class Service(Translating):
             shares.append((self.reference if options.sample else self.joining, rest))
         with self.health_recorded():
             answers = await _gather(
-                lane.translate([sources[i] for i in indices], options, [numbers[i] for i in indices])
-                for lane, indices in shares
+                lane.translate([sources[i] for i in share], options, [indices[i] for i in share])
+                for lane, share in shares
             )
         results: list[NBest] = [[] for _ in sources]
-        for (_, indices), answer in zip(shares, answers, strict=True):
-            for i, n_best in zip(indices, answer, strict=True):
+        for (_, share), answer in zip(shares, answers, strict=True):
+            for i, n_best in zip(share, answer, strict=True):
                 results[i] = n_best
         return results
 
@@ -263,9 +263,9 @@ class Service(Translating):
         if isinstance(request, Alignments):
             return await self.align(request.sentences)
         if request.prefixes is None:
-            return await self.n_best(request.sources, request.options, request.numbers)
-        searches = zip(request.sources, request.prefixes, request.numbers, strict=True)
-        return [await self.search(ids, request.options, prefix=prefix, number=n) for ids, prefix, n in searches]
+            return await self.n_best(request.sources, request.options, request.indices)
+        searches = zip(request.sources, request.prefixes, request.indices, strict=True)
+        return [await self.search(ids, request.options, prefix=prefix, index=index) for ids, prefix, index in searches]
 
     async def search(
         self,
@@ -273,7 +273,7 @@ class Service(Translating):
         options: SearchOptions,
         *,
         prefix: Sequence[int] = (),
-        number: int = 0,
+        index: int = 0,
         on_settled: Settled = lambda ids: None,
     ) -> NBest:
         """Run a search in the thread for one at a time; it stops if the request is cancelled."""
@@ -290,7 +290,7 @@ class Service(Translating):
 
         self.settling += 1
         search = partial(
-            streaming_search, self.translator, source, options, prefix=prefix, settled=settled, number=number
+            streaming_search, self.translator, source, options, prefix=prefix, settled=settled, index=index
         )
         try:
             with self.health_recorded():

@@ -29,20 +29,20 @@ async def stream(
     done: list[Sentence] = []
     for i, segment in enumerate(segments):
         n_best: NBest = []
-        number, wanted = pipeline.number(line, i), pipeline.terms.required(segment.text)
+        index, required = pipeline.index(line, i), pipeline.terms.required(segment.text)
         if pipeline.terms.has_words(segment.text) and (ids := pipeline.ids(segment.text)):
-            async with _search(service, ids, options.search, [] if i else prefix, number) as (events, search):
+            async with _search(service, ids, options.search, [] if i else prefix, index) as (events, search):
                 async for event in in_source_casing(segment, pipeline, events):
                     yield {"sentence": i, **event}
                 n_best = await search
-        done += await asyncio.to_thread(run, pipeline.selection_plan([segment], [n_best], [wanted], [number]))
+        done += await asyncio.to_thread(run, pipeline.selection_plan([segment], [n_best], [required], [index]))
         yield {"sentence": i, "text": done[-1].text, "final": True}
     yield {"translation": pipeline.results([text], [segments], [done])[0]}
 
 
 @asynccontextmanager
 async def _search(
-    service: "Service", ids: list[int], options: SearchOptions, prefix: list[int], number: int
+    service: "Service", ids: list[int], options: SearchOptions, prefix: list[int], index: int
 ) -> AsyncIterator[tuple[AsyncIterator[dict[str, Any]], "asyncio.Task[NBest]"]]:
     """Run a search and yield its events; if the consumer stops early, the search is cancelled."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[list[int] | None]()
@@ -50,7 +50,7 @@ async def _search(
     def on_settled(settled: Sequence[int]) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, list(settled))
 
-    task = asyncio.create_task(service.search(ids, options, prefix=prefix, number=number, on_settled=on_settled))
+    task = asyncio.create_task(service.search(ids, options, prefix=prefix, index=index, on_settled=on_settled))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
         yield _events(service.translator.tokenizer, queue), task

@@ -65,7 +65,7 @@ class Upper(SentenceTranslator):
         self.answers = answers or {}
         self.calls = []
 
-    def translate_ids(self, encoded, options, numbers):
+    def translate_ids(self, encoded, options, indices):
         texts = list(map(self.tokenizer.decode, encoded))
         self.calls.append((texts, options.n_best))
         self.options = options

@@ -32,7 +32,7 @@ class Engine:
         if not held:
             self.gate.set()
 
-    def __call__(self, sources, options, numbers):
+    def __call__(self, sources, options, indices):
         self.batches.append([len(ids) for ids in sources])
         self.began.release()
         assert self.gate.wait(30)
@@ -78,7 +78,7 @@ def test_requests_that_wait_are_decoded_together_and_get_their_own_answers():
 def test_a_source_that_repeats_itself_may_be_answered_so():
     asked = []
 
-    def engine(sources, options, numbers):
+    def engine(sources, options, indices):
         asked.append((len(sources[0]), options.loop_repeats))
         return [answer(ids) for ids in sources]
 
@@ -218,7 +218,7 @@ def test_the_pace_is_learned_from_what_batches_take(monkeypatch):
     clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
     monkeypatch.setattr("onehop.server.scheduler.time", clock)
 
-    def engine(sources, options, numbers):
+    def engine(sources, options, indices):
         now[0] += 0.5
         return [answer(ids) for ids in sources]
 

@@ -33,7 +33,7 @@ class WordByWord(SentenceTranslator):
         self.texts.append(text)
         return len(self.texts)
 
-    def translate_ids(self, encoded, options, numbers):
+    def translate_ids(self, encoded, options, indices):
         texts = [self.texts[i - 1] for (i,) in encoded]
         self.asked += texts
         return [[self.made(" ".join(map(self.word, normalise(text).split(" "))))] for text in texts]
