@@ -126,7 +126,7 @@ def terms(translator: Translator, plain: SentenceTranslator, file: str | None = 
         term = Term(source, target or source, exact=kind == "keep")
         wish: dict[str, Any] = {"keep": [source]} if kind == "keep" else {"glossary": {source: target}}
         result = translator.translate(english, **wish)
-        looped = any(s.found[0].looped for s in result.sentences)
+        looped = any(s.n_best[0].looped for s in result.sentences)
         lines.append(
             {"source": english, "term": str(term), "text": result.text, "looped": looped, "plain": beam[0].text}
             | {"before": any(term.met(t.text) for t in beam), "met": term.met(result.text)}

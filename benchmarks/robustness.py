@@ -85,7 +85,7 @@ def cut_to_words(parts: Iterator[str]) -> list[str]:
 
 def faults(case: Case, found: Result) -> Iterator[str]:
     """Everything that a program can notice."""
-    best = [sentence.found[0] for sentence in found.sentences if sentence.found]
+    best = [sentence.n_best[0] for sentence in found.sentences if sentence.n_best]
     if any(translation.looped for translation in best):
         yield "loops"
     if not all(translation.finished or translation.looped for translation in best):

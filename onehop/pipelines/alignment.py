@@ -35,17 +35,6 @@ def align(
     return alignments
 
 
-def alignment_details(tokenizer: Tokenizer, text: str, tokens: Sequence[str], alignment: Alignment) -> dict[str, Any]:
-    """An alignment as JSON; `pairs` are the indices of a target token's strongest source token and of the target."""
-    strongest = alignment.argmax(axis=1) if alignment.size else []
-    return {
-        "source_tokens": tokenizer.tokens(tokenizer.encode(text)),
-        "target_tokens": list(tokens),
-        "attention": np.round(alignment.astype(float), 4).tolist(),
-        "pairs": [[int(source), target] for target, source in enumerate(strongest)],
-    }
-
-
 @dataclass(frozen=True)
 class Aligned:
     """A translated sentence with the attention between its tokens, which are spans of its texts.
@@ -59,16 +48,23 @@ class Aligned:
     attention: Alignment | None = None
 
     def details(self, tokenizer: Tokenizer) -> dict[str, Any] | None:
+        """The alignment as JSON; `pairs` are the indices of a target token's strongest source token and of itself."""
         if self.attention is None:
             return None
-        return alignment_details(tokenizer, self.sentence.read, self.sentence.tokens, self.attention)
+        strongest = self.attention.argmax(axis=1) if self.attention.size else []
+        return {
+            "source_tokens": tokenizer.tokens(tokenizer.encode(self.sentence.model_input)),
+            "target_tokens": list(self.sentence.tokens),
+            "attention": np.round(self.attention.astype(float), 4).tolist(),
+            "pairs": [[int(source), target] for target, source in enumerate(strongest)],
+        }
 
 
 def align_sentences(translator: SentenceTranslator, sentences: Sequence[Sentence]) -> list[Aligned]:
     """The alignment of each sentence that was not copied."""
     tokenizer, results = translator.tokenizer, [Aligned(sentence) for sentence in sentences]
-    indices = [i for i, sentence in enumerate(sentences) if sentence.found]
-    sources = [tokenizer.encode(sentences[i].read) for i in indices]
+    indices = [i for i, sentence in enumerate(sentences) if sentence.n_best]
+    sources = [tokenizer.encode(sentences[i].model_input) for i in indices]
     targets = [tokenizer.ids(sentences[i].tokens) for i in indices]
     alignments = align(translator, sources, targets)
     for i, source, target, alignment in zip(indices, sources, targets, alignments, strict=True):
@@ -83,7 +79,7 @@ def chain_alignments(
     firsts, seconds = iter(first), iter(second)
     return [
         _chain(sentence, next(firsts), [next(seconds) for _ in sentence.legs[1:]])
-        if sentence.legs and sentence.found
+        if sentence.legs and sentence.n_best
         else Aligned(sentence)
         for sentence in sentences
     ]
@@ -94,7 +90,7 @@ def _chain(sentence: Sentence, first: Aligned, seconds: Sequence[Aligned]) -> Al
     second = seconds[0] if len(seconds) == 1 else Aligned(sentence)
     if first.attention is None or second.attention is None:
         return Aligned(sentence)
-    source, pivot, target = words(normalise(sentence.read)), words(first.sentence.text), words(sentence.text)
+    source, pivot, target = words(normalise(sentence.model_input)), words(first.sentence.text), words(sentence.text)
     to_pivot = by_words(second.attention, second.target_tokens, second.source_tokens, target, pivot)
     to_source = by_words(first.attention, first.target_tokens, first.source_tokens, pivot, source)
     return Aligned(sentence, source, target, to_pivot @ to_source)

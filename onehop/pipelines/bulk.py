@@ -115,11 +115,11 @@ class BulkJob:
 
 def moses_lines(result: Result, number: int, n_best: int) -> Iterator[str]:
     """The n best translations of a line as Moses writes them. In a line of several sentences equal ranks are joined."""
-    ranks = max((len(s.found) for s in result.sentences), default=1)
+    ranks = max((len(s.n_best) for s in result.sentences), default=1)
     for rank in range(min(n_best, max(1, ranks))):
         texts, score = [result.text], result.score
         if rank and result.sentences:
-            ranked = [s.found[min(rank, len(s.found) - 1)] if s.found else None for s in result.sentences]
+            ranked = [s.n_best[min(rank, len(s.n_best) - 1)] if s.n_best else None for s in result.sentences]
             texts = [s.text if t is None else t.text for s, t in zip(result.sentences, ranked, strict=True)]
             score = sum(t.score for t in ranked if t is not None)
         yield f"{number} ||| {LINE_BREAKS.sub(' ', ' '.join(texts))} ||| {score:.4f}"

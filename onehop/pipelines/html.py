@@ -147,7 +147,7 @@ def _sentence_html(
 ) -> str:
     sentence = aligned.sentence
     end = begin + len(segment.text)
-    if not sentence.found:
+    if not sentence.n_best:
         return verbatim(flow, begin, end, marks)
     source = normalise(segment.text)
     source_words, target_words = words(source), words(sentence.text)

@@ -78,21 +78,15 @@ class LazyModel:
         """The log-probability of each token of a sentence's translation."""
         tokenizer = self.sentences.tokenizer
         ids = tokenizer.ids(sentence.tokens)
-        text = sentence.read if sentence.tagged is None else sentence.tagged
+        text = sentence.model_input if sentence.tagged is None else sentence.tagged
         source = tokenizer.encode(text, tags=sentence.tagged is not None)
         return tuple(self.sentences.score([source], [ids])[0][: len(ids)])
 
-    def alignments(self, sentences: Sequence[Sentence]) -> list[dict[str, Any]]:
-        """The alignment of each sentence's translation as JSON."""
-        from onehop.pipelines.alignment import align, alignment_details  # imports NumPy
+    def alignments(self, sentences: Sequence[Sentence]) -> list[dict[str, Any] | None]:
+        """The alignment of each sentence's translation as JSON; None if the sentence was copied."""
+        from onehop.pipelines.alignment import align_sentences  # imports NumPy
 
-        tokenizer = self.sentences.tokenizer
-        sources = tokenizer.encode_batch([s.read for s in sentences])
-        alignments = align(self.sentences, sources, [tokenizer.ids(s.tokens) for s in sentences])
-        return [
-            alignment_details(tokenizer, s.read, s.tokens, alignment)
-            for s, alignment in zip(sentences, alignments, strict=True)
-        ]
+        return [aligned.details(self.sentences.tokenizer) for aligned in align_sentences(self.sentences, sentences)]
 
 
 def _unpickle(name: str, hash: str, **options: Any) -> LazyModel:

@@ -20,7 +20,7 @@ from onehop.pipelines.glossary import Term, Terms, restore_addresses
 from onehop.pipelines.names import missing_names
 from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.plan import Alignments, Plan, Search, run
-from onehop.pipelines.result import Result, Scorer, Sentence
+from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.pipelines.tags import check_formality, with_tags
 from onehop.storage.model_label import describe
@@ -32,6 +32,7 @@ from onehop.text.tokenizer import normalise
 
 if TYPE_CHECKING:
     from onehop.pipelines.alignment import Aligned
+    from onehop.pipelines.lazy_model import LazyModel
 
 # A model has seen few longer sentences in training, and drops parts of them. In a sentence of 500 words the shipped
 # model lost 15 of 46 numbers when it was split at 250 tokens, and one when it was split at this length.
@@ -57,7 +58,7 @@ class ParagraphTranslator:
         batch_size: int | None = None,
         keep_capitals: bool = False,
         model: str | None = None,
-        scorer: Scorer | None = None,
+        scorer: "LazyModel | None" = None,
     ) -> None:
         """`max_length` is the maximum number of tokens of a sentence, EOS included; longer sentences are split.
 
@@ -269,8 +270,8 @@ class ParagraphTranslator:
         return Sentence(
             source=source.source,
             text=text,
-            found=tuple(found),
-            given=None if source.original is None else source.text,
+            n_best=tuple(found),
+            recased=None if source.original is None else source.text,
             tagged=self._tagged(source.text),
             split=source.split,
             restored=text != written,
@@ -325,9 +326,9 @@ def max_length_of(path: str | Path) -> int:
 
 def nth_best(sentence: Sentence, n: int, languages: tuple[str, str]) -> Sentence:
     """A sentence with its n-th best translation, counted from 0; the best one if there are fewer."""
-    if n == 0 or n >= len(sentence.found):
+    if n == 0 or n >= len(sentence.n_best):
         return sentence
-    best: Translation = sentence.found[n]
+    best: Translation = sentence.n_best[n]
     text = LINE_BREAKS.sub(" ", best.text)
-    missing = tuple(missing_numbers(sentence.read, text, languages))
-    return replace(sentence, text=text, found=(best,), restored=False, unmet=(), missing_numbers=missing)
+    missing = tuple(missing_numbers(sentence.model_input, text, languages))
+    return replace(sentence, text=text, n_best=(best,), restored=False, unmet=(), missing_numbers=missing)

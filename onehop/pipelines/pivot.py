@@ -48,7 +48,7 @@ class PivotTranslator:
         """The alignments of translated sentences through the words of the pivot language."""
         from onehop.pipelines.alignment import chain_alignments  # imports NumPy
 
-        legs = [sentence.legs for sentence in sentences if sentence.legs and sentence.found]
+        legs = [sentence.legs for sentence in sentences if sentence.legs and sentence.n_best]
         requests = [
             Alignments(self.first.translator, [first for first, *_ in legs]),
             Alignments(self.second.translator, [second for _, *rest in legs for second in rest]),
@@ -69,16 +69,16 @@ class PivotTranslator:
 
     def join_legs(self, first: Sentence, second: Result) -> Sentence:
         """A sentence with its final translation, and with the problems of both legs."""
-        if not first.found:
+        if not first.n_best:
             return first
         legs = (first, *second.sentences)
-        translations = [leg.found[0] for leg in legs if leg.found]
+        translations = [leg.n_best[0] for leg in legs if leg.n_best]
         required = self.terms.required(first.source)
         return Sentence(
             source=first.source,
             text=second.text,
-            found=(_chained(second.text, translations),),
-            given=first.given,
+            n_best=(_chained(second.text, translations),),
+            recased=first.recased,
             split=any(leg.split for leg in legs),
             restored=any(leg.restored for leg in legs),
             unmet=tuple(term for term in required if not term.met(second.text)),

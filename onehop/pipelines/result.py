@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from onehop.errors import OnehopError
 from onehop.pipelines.confidence import DOUBTFUL
@@ -13,19 +13,11 @@ from onehop.pipelines.sentence_translator import Translation
 from onehop.text.formality import Formality
 from onehop.text.language_id import LanguageWatch
 
+if TYPE_CHECKING:
+    from onehop.pipelines.lazy_model import LazyModel
+
 _INVALID = "\N{REPLACEMENT CHARACTER}"  # decoded from bytes that are not valid UTF-8
 _REPR_CHARACTERS = 80
-
-
-@runtime_checkable
-class Scorer(Protocol):
-    """A model that computes details of a sentence after its translation."""
-
-    def token_scores(self, sentence: "Sentence") -> tuple[float, ...]:
-        """The log-probability of each token of the translation."""
-
-    def alignments(self, sentences: Sequence["Sentence"]) -> list[dict[str, Any]]:
-        """The alignment of each translation, as in `Sentence.alignment`."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -35,8 +27,8 @@ class Sentence:
     Attributes:
         source: The sentence.
         text: Its translation, or the same text if it has nothing to translate.
-        found: The n best translations, the chosen one first; empty if the text was copied.
-        given: The input of the model if it is not the source: a sentence in capitals becomes lower case.
+        n_best: The n best translations, the chosen one first; empty if the text was copied.
+        recased: The input of the model if the case of the source was changed, as in a sentence in capitals.
         tagged: The input with tags for terms and formality, or None without tags.
         split: Whether this is a part of a sentence that was too long.
         restored: Whether a garbled address or placeholder was replaced by that of the source.
@@ -51,8 +43,8 @@ class Sentence:
 
     source: str
     text: str
-    found: tuple[Translation, ...] = ()
-    given: str | None = None
+    n_best: tuple[Translation, ...] = ()
+    recased: str | None = None
     tagged: str | None = None
     split: bool = False
     restored: bool = False
@@ -62,29 +54,34 @@ class Sentence:
     address: Formality | None = None
     confidence: float | None = None
     legs: tuple["Sentence", ...] = ()
-    scorer: Scorer | None = field(default=None, compare=False)
+    scorer: "LazyModel | None" = field(default=None, compare=False)
+
+    # The names of these fields in version 0.2.
+    found = property(lambda self: self.n_best)
+    given = property(lambda self: self.recased)
+    read = property(lambda self: self.model_input)
 
     @property
-    def read(self) -> str:
+    def model_input(self) -> str:
         """The input of the model, without tags."""
-        return self.source if self.given is None else self.given
+        return self.source if self.recased is None else self.recased
 
     @property
     def score(self) -> float:
         """Log-probability over length penalty, by which the search ranks; 0 if the text was copied."""
-        return self.found[0].score if self.found else 0.0
+        return self.n_best[0].score if self.n_best else 0.0
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """The tokens of the translation, with U+2581 where a word begins."""
-        return self.found[0].tokens if self.found else ()
+        return self.n_best[0].tokens if self.n_best else ()
 
     @cached_property
     def token_scores(self) -> tuple[float, ...]:
         """The log-probability of each token; the first access runs the model."""
         if self.legs:
             return tuple(chain.from_iterable(leg.token_scores for leg in self.legs[1:]))
-        return self._require_scorer().token_scores(self) if self.found else ()
+        return self._require_scorer().token_scores(self) if self.n_best else ()
 
     @cached_property
     def alignment(self) -> dict[str, Any] | None:
@@ -94,9 +91,9 @@ class Sentence:
         `source_tokens`, `target_tokens`, `attention` (a row for each target token) and `pairs` (indices of a source
         token and a target token). The first access runs the model.
         """
-        return self._require_scorer().alignments([self])[0] if self.found and not self.legs else None
+        return self._require_scorer().alignments([self])[0] if self.n_best and not self.legs else None
 
-    def _require_scorer(self) -> Scorer:
+    def _require_scorer(self) -> "LazyModel":
         if self.scorer is None:
             raise OnehopError("This sentence does not know its model.", "Translate it with onehop.Translator.")
         return self.scorer
@@ -110,11 +107,11 @@ class Sentence:
     def warnings(self) -> Iterator[str]:
         if self.split:
             yield "a sentence was too long to translate whole, and split"
-        if any(t.looped for t in self.found[:1]):
+        if any(t.looped for t in self.n_best[:1]):
             yield "a translation repeated itself over and over, and was stopped"
-        elif not all(t.finished for t in self.found[:1]):
+        elif not all(t.finished for t in self.n_best[:1]):
             yield "a translation reached the maximum length without ending"
-        elif self.found and not self.text.strip():
+        elif self.n_best and not self.text.strip():
             yield "a translation is empty"
         if self.restored:
             yield "an address or a placeholder was garbled, and put back"
@@ -191,9 +188,13 @@ class Result:
     def details(self, n_best: int = 1, *, alignments: bool = False) -> dict[str, Any]:
         """Everything as JSON, as in `onehop translate --json`."""
         sentences = [_sentence_details(s, n_best) for s in self.sentences]
-        if alignments:
-            _add_alignments(self.sentences, sentences)
-        chosen = [s.found[0] for s in self.sentences if s.found]
+        aligned = [i for i, s in enumerate(self.sentences) if alignments and s.n_best and not s.legs]
+        if aligned:
+            scorer = self.sentences[aligned[0]]._require_scorer()
+            batch = scorer.alignments([self.sentences[i] for i in aligned])
+            for i, alignment in zip(aligned, batch, strict=True):
+                sentences[i]["alignment"] = alignment
+        chosen = [s.n_best[0] for s in self.sentences if s.n_best]
         return {
             "source": self.source,
             "text": self.text,
@@ -206,7 +207,7 @@ class Result:
             "finished": all(t.finished for t in chosen),
             "looped": any(t.looped for t in chosen),
             "split": any(s.split for s in self.sentences),
-            "capitals": any(s.given is not None for s in self.sentences),
+            "capitals": any(s.recased is not None for s in self.sentences),
             "unmet": [{"source": t.source, "target": t.target} for s in self.sentences for t in s.unmet],
             "missing_numbers": [number for s in self.sentences for number in s.missing_numbers],
             "missing_names": [name for s in self.sentences for name in s.missing_names],
@@ -219,22 +220,13 @@ def _sentence_details(sentence: Sentence, n_best: int) -> dict[str, Any]:
     """A sentence as JSON, with the chosen translation as the first of its n best."""
     details: dict[str, Any] = {"source": sentence.source, "text": sentence.text, "split": sentence.split}
     details |= {"confidence": sentence.confidence, "warnings": list(sentence.warnings())}
-    details |= {"copied": not sentence.found, "restored": sentence.restored, "capitals": sentence.given is not None}
+    details |= {"copied": not sentence.n_best, "restored": sentence.restored, "capitals": sentence.recased is not None}
     best = [
         {"text": t.text, "score": t.score, "log_prob": t.log_prob, "tokens": list(t.tokens), "finished": t.finished}
         | {"looped": t.looped, "engine": t.engine}
-        for t in sentence.found[:n_best]
+        for t in sentence.n_best[:n_best]
     ]
     return details | {"n_best": best}
-
-
-def _add_alignments(sentences: Sequence[Sentence], details: Sequence[dict[str, Any]]) -> None:
-    """Add the alignments to the details of sentences, computed in one batch."""
-    aligned = [i for i, s in enumerate(sentences) if s.found and not s.legs]
-    if aligned:
-        scorer = sentences[aligned[0]]._require_scorer()
-        for i, alignment in zip(aligned, scorer.alignments([sentences[i] for i in aligned]), strict=True):
-            details[i]["alignment"] = alignment
 
 
 def short_repr(text: str) -> str:

@@ -169,7 +169,7 @@ class Translator:
             text: A text, or several texts.
             beam: Width of the beam; 1 is greedy. The default is 4, or 1 with the quality "fast".
             alpha: α of the length penalty |Y|^α; 0 is none. The default depends on the model.
-            n_best: The number of translations of each sentence, in `Sentence.found`.
+            n_best: The number of translations of each sentence, in `Sentence.n_best`.
             glossary: Terms and their required translations, or a TSV file of them.
             keep: Words that are not translated.
             formality: How a German or French translation addresses the reader: "formal" or "informal".

@@ -338,7 +338,7 @@ def _token_groups(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sen
     """Sentences in order, in groups of at most `most` target tokens."""
     group: list[Sentence] = []
     for sentence in sentences:
-        if group and sum(len(s.found[0].tokens) for s in (*group, sentence) if s.found) > most:
+        if group and sum(len(s.n_best[0].tokens) for s in (*group, sentence) if s.n_best) > most:
             yield group
             group = []
         group.append(sentence)

@@ -213,8 +213,8 @@ def test_capitals_are_given_in_ordinary_letters_and_put_back(make):
     (found,) = translator.translate([" THE OLD BIRD!  It sat."])
     assert found.text == " DER ALTE VOGEL GRÜẞT  es saß."
     shouted, plain = found.sentences
-    assert (shouted.source, shouted.read) == ("THE OLD BIRD!", "The old bird!")
-    assert (plain.source, plain.read, plain.given) == ("It sat.", "It sat.", None)
+    assert (shouted.source, shouted.model_input) == ("THE OLD BIRD!", "The old bird!")
+    assert (plain.source, plain.model_input, plain.recased) == ("It sat.", "It sat.", None)
     details = found.details(2)
     assert details["capitals"]
     assert [s["capitals"] for s in details["sentences"]] == [True, False]
@@ -272,7 +272,7 @@ def test_a_long_sentence_in_capitals_is_split_and_each_part_remembers_its_letter
     assert found.text == f"  {line} "
     assert len(found.sentences) > 2
     assert " ".join(s.source for s in found.sentences) == line
-    assert all(s.given is not None and s.given != s.source for s in found.sentences)
+    assert all(s.recased is not None and s.recased != s.source for s in found.sentences)
 
 
 def test_capitals_without_anything_to_translate_are_copied_as_they_are(make):

@@ -7,9 +7,9 @@ import torch
 from onehop.decoding.torch_engine import padded
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Tokens
-from onehop.pipelines.alignment import align, align_sentences, alignment_details
+from onehop.pipelines.alignment import Aligned, align, align_sentences
 from onehop.pipelines.result import Sentence
-from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.text.tokenizer import BOS, PAD
 
@@ -46,7 +46,7 @@ def test_translations_are_aligned_with_their_texts(model_file):
     translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
     texts = ["the old house", "", "a bird"]
     translations = translator.translate(texts)
-    sentences = [Sentence(source=s, text=t.text, found=(t,)) for s, t in zip(texts, translations, strict=True)]
+    sentences = [Sentence(source=s, text=t.text, n_best=(t,)) for s, t in zip(texts, translations, strict=True)]
     matrices = [aligned.attention for aligned in align_sentences(translator, sentences)]
     encoded = [
         list(map(translator.tokenizer.encode, texts)),
@@ -62,11 +62,13 @@ def test_as_json_the_strongest_source_token_is_paired(model_file):
     source = tokenizer.tokens(tokenizer.encode("a bird"))
     matrix = np.zeros((2, len(source)), dtype=np.float32)
     matrix[0, 1], matrix[1, 0] = 0.75, 0.123456
-    shown = alignment_details(tokenizer, "a bird", ("x", "y"), matrix)
+    translation = Translation("x y", ("x", "y"), 0.0, 0.0, finished=True, looped=False)
+    sentence = Sentence(source="a bird", text="x y", n_best=(translation,))
+    shown = Aligned(sentence, attention=matrix).details(tokenizer)
     assert shown["pairs"] == [[1, 0], [0, 1]]
     assert (shown["source_tokens"], shown["target_tokens"]) == (source, ["x", "y"])
     assert shown["attention"][1][0] == 0.1235
-    assert alignment_details(tokenizer, "", (), matrix[:0, :0])["pairs"] == []
+    assert Aligned(Sentence(source="", text=""), attention=matrix[:0, :0]).details(tokenizer)["pairs"] == []
 
 
 def test_tokens_lie_where_their_text_is(model_file):

@@ -175,8 +175,8 @@ def test_moses_has_a_line_a_translation():
     def translation(text, score):
         return Translation(text, ("t",), score, score, finished=True, looped=False)
 
-    first = Sentence(source="a", text="A!", found=(translation("A", -1.0), translation("B", -2.0)))
-    second = Sentence(source="b", text="C", found=(translation("C\nD", -0.5),))
+    first = Sentence(source="a", text="A!", n_best=(translation("A", -1.0), translation("B", -2.0)))
+    second = Sentence(source="b", text="C", n_best=(translation("C\nD", -0.5),))
     copied = Sentence(source="1", text="1")
     result = Result(source="a b 1", text="A! C 1", sentences=(first, second, copied))
     assert list(moses_lines(result, 7, 3)) == ["7 ||| A! C 1 ||| -1.5000", "7 ||| B C D 1 ||| -2.5000"]

@@ -63,7 +63,7 @@ def aligned(piece, dictionary, order=None):
     found = Translation(target, ("t",), 0.0, 0.0, finished=True, looped=False)
     # The spans are those of the normalised source, which has single spaces.
     single = [m.span() for m in re.finditer(r"\w+|[^\w\s]", " ".join(source.split()))]
-    return Aligned(Sentence(source=source, text=target, found=(found,)), single, places, attention)
+    return Aligned(Sentence(source=source, text=target, n_best=(found,)), single, places, attention)
 
 
 GERMAN = {"the": "das", "old": "alte", "house": "Haus", "I": "ich", "have": "habe", "seen": "gesehen", "it": "es"}

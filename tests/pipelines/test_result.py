@@ -13,7 +13,7 @@ from onehop.pipelines.sentence_translator import Translation
 def sentence(text: str, score: float = -0.5, *, finished: bool = True, looped: bool = False) -> Sentence:
     tokens = tuple(f"▁{word}" for word in text.split())
     found = Translation(text, tokens, score, 2 * score, finished=finished, looped=looped)
-    return Sentence(source=text.upper(), text=text, found=(found,))
+    return Sentence(source=text.upper(), text=text, n_best=(found,))
 
 
 def test_a_result_is_its_text_and_adds_up_its_sentences():

@@ -132,7 +132,7 @@ def test_several_terms_of_a_sentence_are_met_and_scored(shipped):
     result = shipped.translate("The manager of the company has signed the contract.", glossary=glossary)
     assert not result.sentences[0].unmet
     sentence = result.sentences[0]
-    assert sum(sentence.token_scores) == pytest.approx(sentence.found[0].log_prob, abs=1.0)
+    assert sum(sentence.token_scores) == pytest.approx(sentence.n_best[0].log_prob, abs=1.0)
     assert sentence.alignment["target_tokens"] == list(sentence.tokens)
 
 

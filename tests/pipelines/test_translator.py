@@ -96,18 +96,18 @@ def test_it_translates_as_the_command_line_does(model_file, small):
     found = by_hand.translate(text.split("\n"))
     result = small.translate(text, beam=2, alpha=0.2, n_best=2)
     assert result.text == "\n".join(line.text for line in found)
-    assert [s.found for s in result.sentences] == [s.found for line in found for s in line.sentences]
+    assert [s.n_best for s in result.sentences] == [s.n_best for line in found for s in line.sentences]
     assert small.translate(text, options=SearchOptions(beam=2, alpha=0.2, n_best=2)) == result
 
 
 def test_an_unfinished_sentence_and_a_loop_are_warned_of(small):
     """Weights that were never trained find no end."""
     results = small.translate(["the old house", "a bird", "the new tree", "a new house"], beam=1)
-    assert any(not s.found[0].finished for r in results for s in r.sentences)
+    assert any(not s.n_best[0].finished for r in results for s in r.sentences)
     for result in results:
         for sentence in result.sentences:
             said = any(w in result.warnings for w in (UNFINISHED, LOOPED))
-            assert said is not sentence.found[0].finished
+            assert said is not sentence.n_best[0].finished
 
 
 UNFINISHED = "a translation reached the maximum length without ending"
@@ -137,7 +137,7 @@ def test_sentences_know_the_scores_of_their_tokens_and_where_they_come_from(ship
     assert max(sentence.token_scores) <= 0
     end = shipped.score(sentence.source, sentence.text).token_scores[-1]
     # The search and the scoring add up in another order, in int8.
-    assert sum(sentence.token_scores) + end == pytest.approx(sentence.found[0].log_prob, abs=0.05)
+    assert sum(sentence.token_scores) + end == pytest.approx(sentence.n_best[0].log_prob, abs=0.05)
     alignment = sentence.alignment
     assert alignment["target_tokens"] == list(sentence.tokens)
     words = dict(

@@ -301,7 +301,7 @@ def test_a_sentence_in_capitals_is_aligned_as_it_was_read_and_streamed_as_it_is_
     answer = server.post("/v1/translate", {"texts": [text], "alignments": True}).json()["translations"][0]
     expected = offline(translator, text)
     assert (answer["text"], answer["capitals"]) == (expected.text, True)
-    read = translator.tokenizer.encode(expected.sentences[0].read)
+    read = translator.tokenizer.encode(expected.sentences[0].model_input)
     assert answer["sentences"][0]["alignment"]["source_tokens"] == translator.tokenizer.tokens(read)
     drawn = {"beam": 1, "sample": True, "seed": 1}  # what is drawn has several words
     told = list(events(server.post("/v1/stream", {"text": text, **drawn})))

@@ -23,7 +23,7 @@ def checked():
 
 def translated(text: str, *, finished: bool = True, looped: bool = False) -> Result:
     found = Translation(text, (), 0.0, 0.0, finished=finished, looped=looped)
-    return Result(source="", text=text, sentences=(Sentence(source="x", text=text, found=(found,)),))
+    return Result(source="", text=text, sentences=(Sentence(source="x", text=text, n_best=(found,)),))
 
 
 def test_every_kind_is_there_and_what_must_be_kept_stands_in_the_input(checked):

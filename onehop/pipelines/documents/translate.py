@@ -150,7 +150,7 @@ def _translate_flows(pipeline: DocumentPipeline, flows: Sequence[Flow]) -> list[
     segments, translated = run(pipeline.plan([model_text(flow) for flow in flows]))
     translated = [
         # An unchanged sentence counts as copied, so that its spaces and marks stay as well.
-        [replace(s, found=()) if s.text == normalise(part.source) else s for s, part in zip(*pair, strict=True)]
+        [replace(s, n_best=()) if s.text == normalise(part.source) else s for s, part in zip(*pair, strict=True)]
         for pair in zip(translated, segments, strict=True)
     ]
     aligned = run(align_flows(pipeline.alignment_plan, flows, segments, translated))
@@ -177,7 +177,7 @@ def align_copies(flow: Flow, span: Span, aligned: Aligned) -> Aligned:
         normalise("".join(flow.characters[a:b])) for a, b in kept_spans(flow.marks).values() if begin <= a < b <= end
     }
     for text in kept - {""}:
-        sources = _spans_of(text, normalise(aligned.sentence.read))
+        sources = _spans_of(text, normalise(aligned.sentence.model_input))
         targets = _spans_of(text, aligned.sentence.text)
         if len(sources) == len(targets):
             for source, target in zip(sources, targets, strict=True):

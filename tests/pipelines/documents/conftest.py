@@ -46,9 +46,9 @@ def aligned(translator, sentences):
     """Each word comes from the one at its place."""
     found = []
     for s in sentences:
-        source, target = words(normalise(s.read)), words(s.text)
+        source, target = words(normalise(s.model_input)), words(s.text)
         attention = np.eye(len(target), len(source), dtype=np.float32)
-        found.append(Aligned(s, source, target, attention) if s.found else Aligned(s))
+        found.append(Aligned(s, source, target, attention) if s.n_best else Aligned(s))
     return found
 
 
