@@ -20,8 +20,15 @@ from onehop.cli.app import print_message, say_waiting
 from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import LONGEST_LINE, Lines
 from onehop.errors import OnehopError, TextError
-from onehop.pipelines.bulk import BulkJob, SameText, TranslatedWindow, Window, translate_in_process
-from onehop.pipelines.line_windows import LAST_WINDOW, windows
+from onehop.pipelines.bulk import (
+    LAST_WINDOW,
+    BulkJob,
+    SameText,
+    TranslatedWindow,
+    Window,
+    translate_in_process,
+    windows,
+)
 from onehop.pipelines.route import AlreadyTranslatedError
 from onehop.storage.model_label import describe
 from onehop.text.language_id import LanguageWatch

@@ -12,9 +12,8 @@ from typing import IO, Any, Literal
 
 from onehop.data.corpus import PACKED, Lines, reading, unpacked
 from onehop.errors import SettingsError, TextError, require
-from onehop.pipelines.bulk import Window
+from onehop.pipelines.bulk import Window, windows
 from onehop.pipelines.documents import format_of
-from onehop.pipelines.line_windows import windows
 
 Format = Literal["text", "tsv", "jsonl", "parquet"]
 _FORMATS: dict[str, Format] = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}

@@ -15,7 +15,6 @@ from onehop.pipelines.load import load_variant
 from onehop.text.tokenizer import BOS, Tokenizer
 
 OnText = Callable[[str], None]
-_UNFINISHED = "\ufffd"  # decoded from the first bytes of a character
 
 
 def options_of(*, temperature: float, top_k: int, top_p: float, seed: int, count: int = 1) -> SearchOptions:
@@ -82,7 +81,7 @@ class Writer:
         step = Continuation(self.model, ids, max_tokens, stream.add)
         [hypotheses] = search(step, [max_tokens], options, device=next(self.model.parameters()).device)
         texts = [self.tokenizer.decode([*ids, *hypothesis.ids]) for hypothesis in hypotheses]
-        stream.finish(texts[0])
+        stream.send(texts[0])
         return texts
 
     def _available_tokens(self, prompt: Sequence[int], max_tokens: int) -> int:
@@ -104,17 +103,13 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], on_text: OnText | None) -> None:
         self.tokenizer, self.on_text = tokenizer, on_text
         self.ids, self.sent = list(prompt), 0
-        self._send(tokenizer.decode(prompt).rstrip(_UNFINISHED))
+        self.send(tokenizer.decode_complete(prompt))
 
     def add(self, token: int) -> None:
         self.ids.append(token)
-        self._send(self.tokenizer.decode(self.ids).rstrip(_UNFINISHED))
+        self.send(self.tokenizer.decode_complete(self.ids))
 
-    def finish(self, text: str) -> None:
-        """Send the rest of the final text, with characters that stayed incomplete."""
-        self._send(text)
-
-    def _send(self, text: str) -> None:
+    def send(self, text: str) -> None:
         if self.on_text is not None and len(text) > self.sent:
             self.on_text(text[self.sent :])
             self.sent = len(text)

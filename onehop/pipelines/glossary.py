@@ -1,4 +1,4 @@
-"""Terms and kept words that a translation must have, and addresses that it must copy."""
+"""Terms, kept words and formality that a translation must have, the model's tags for them, and copied addresses."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,14 +7,22 @@ from itertools import chain
 from pathlib import Path
 
 from onehop.data.corpus import Lines
-from onehop.errors import TextError
-from onehop.text.formality import Formality
+from onehop.errors import SettingsError, TextError
+from onehop.text.formality import FORMAL, Formality
 from onehop.text.inflection import inflected_pattern, without_umlauts
+from onehop.text.language_id import name_of
 from onehop.text.sentences import ADDRESS, EMOJI, UNSPACED
-from onehop.text.tokenizer import normalise
+from onehop.text.tokenizer import Tokenizer, normalise
 
 # Word boundaries that also hold inside scripts without spaces.
 _WORD_START, _WORD_END = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
+# A statement without "you" has no form of address. Models saw no tag on it in training, and would insert a "Sie".
+YOU = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.IGNORECASE)
+STATEMENT = re.compile(
+    r"(?:I|we|he|she|it|they|the|an?|this|that|these|those|there|my|our|his|her|their|its|who|what|when|where|why|how)\b",
+    re.IGNORECASE,
+)
+_TAG = re.compile(r"</?\w+>")
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,24 @@ class Terms:
             (*m.span(), term) for m in matches if (term := self.kept.get(m[0]) or self.glossary.get(m[0].casefold()))
         ]
 
+    def tagged(self, text: str, tokenizer: Tokenizer) -> str | None:
+        """A text with the model's tags for its terms and for the formality, or None if it gets no tags.
+
+        A text that contains something like a tag gets none, because that must stay ordinary text.
+        """
+        text = normalise(text)
+        if not text or _TAG.search(text):
+            return None
+        tagged = text
+        if tokenizer.knows_tag("<term>"):
+            for begin, end, term in reversed(self.occurrences(text)):
+                if begin == 0 or text[begin - 1] == " ":  # a tag's token includes the space before it
+                    tagged = f"{tagged[:begin]}<term> {text[begin:end]} <as> {term.target} </term>{tagged[end:]}"
+        is_addressed = YOU.search(text) or not STATEMENT.match(text)
+        if self.formality and is_addressed and tokenizer.knows_tag(f"<{self.formality}>"):
+            tagged = f"<{self.formality}> {tagged}"
+        return None if tagged == text else tagged
+
     def with_kept(self, words: Sequence[str]) -> "Terms":
         """These terms with more words to keep."""
         return Terms(list(self.glossary.values()), [*self.kept, *words], self.formality)
@@ -109,6 +135,16 @@ class Terms:
         """Whether a text has anything to translate besides addresses and kept words."""
         text = ADDRESS.sub(" ", normalise(text))
         return any(map(str.isalnum, self._kept_pattern.sub(" ", text) if self._kept_pattern else text))
+
+
+def check_formality(formality: Formality, tokenizer: Tokenizer, language: str) -> None:
+    """Raise SettingsError if a model or its target language lacks a formality."""
+    if language not in FORMAL:
+        languages = " and ".join(map(name_of, FORMAL))
+        what = f"{name_of(language)} has no formality {formality}."
+        raise SettingsError(what, f"Leave it out, or translate into {languages}.")
+    if not tokenizer.knows_tag(f"<{formality}>"):
+        raise SettingsError(f"This model has no tag for the formality {formality}.", "Use another model.")
 
 
 def _any_of(sources: Sequence[str], exact: Iterable[str]) -> re.Pattern[str]:

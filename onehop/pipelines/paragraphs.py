@@ -16,13 +16,12 @@ from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.confidence import confidence
 from onehop.pipelines.forced_terms import fix_article, force_missing_terms
-from onehop.pipelines.glossary import Term, Terms, restore_addresses
+from onehop.pipelines.glossary import Term, Terms, check_formality, restore_addresses
 from onehop.pipelines.names import missing_names
 from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.plan import Alignments, Plan, Search, run
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
-from onehop.pipelines.tags import check_formality, with_tags
 from onehop.storage.model_label import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import in_capitals, in_title_case, spelling, to_capitals, to_ordinary_case, to_sentence_case
@@ -161,7 +160,7 @@ class ParagraphTranslator:
         sources = []
         for i, (source, translation) in enumerate(zip(segments, chosen, strict=True)):
             names = [] if translation is None else self._missing_names(source, translation.text)
-            tagged = with_tags(source.text, self.terms.with_kept(names), tokenizer) if names else None
+            tagged = self.terms.with_kept(names).tagged(source.text, tokenizer) if names else None
             if tagged is not None:
                 missing[i] = names
                 sources.append(tokenizer.encode(tagged, tags=True))
@@ -235,12 +234,10 @@ class ParagraphTranslator:
         """The options with the whole beam as result."""
         return replace(self.options, n_best=max(self.options.n_best, self.options.beam))
 
-    def _tagged(self, text: str) -> str | None:
-        return with_tags(text, self.terms, self.translator.tokenizer) if self.terms.any else None
-
     def ids(self, text: str) -> list[int]:
         """The ids of a text, with tags for its terms and the formality."""
-        tagged, tokenizer = self._tagged(text), self.translator.tokenizer
+        tokenizer = self.translator.tokenizer
+        tagged = self.terms.tagged(text, tokenizer) if self.terms.any else None
         return tokenizer.encode(text) if tagged is None else tokenizer.encode(tagged, tags=True)
 
     def _batches(self, indices: list[int], segments: Sequence[Segment]) -> Iterator[list[int]]:
@@ -272,7 +269,7 @@ class ParagraphTranslator:
             text=text,
             n_best=tuple(found),
             recased=None if source.original is None else source.text,
-            tagged=self._tagged(source.text),
+            tagged=self.terms.tagged(source.text, self.translator.tokenizer) if self.terms.any else None,
             split=source.split,
             restored=text != written,
             unmet=unmet,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.result import Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
-from onehop.pipelines.streaming import streaming_search
 
 if TYPE_CHECKING:
     from onehop.pipelines.alignment import Aligned
@@ -48,7 +47,7 @@ class Search:
         if self.prefixes is None:
             return self.translator.translate_ids(self.sources, self.options, self.indices)
         return [
-            streaming_search(self.translator, ids, self.options, prefix=prefix, index=index)
+            self.translator.search(ids, self.options, prefix=prefix, index=index)
             for ids, prefix, index in zip(self.sources, self.prefixes, self.indices, strict=True)
         ]
 

@@ -5,12 +5,12 @@ Torch is imported only if it translates.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, get_args
 
-from onehop.decoding.engine import HALF, ComputeType, Engine, EngineName, lacking
+from onehop.decoding.engine import HALF, ComputeType, Engine, EngineName, Settled, lacking
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.errors import SettingsError, is_installed, require
 from onehop.machine import omp_threads
@@ -179,6 +179,33 @@ class SentenceTranslator:
         options = allowing(self.with_defaults(options), source)
         return [self.translation(h, engine) for h in engine.complete(source, prefixes, options)]
 
+    def search(
+        self,
+        source: list[int],
+        options: SearchOptions,
+        *,
+        prefix: Sequence[int] = (),
+        settled: Settled = lambda ids: None,
+        index: int = 0,
+    ) -> list[Translation]:
+        """The n best translations of one sentence, which begin with a given prefix.
+
+        While the search runs, `settled` gets each longer prefix of all hypotheses that can still win. It may raise
+        SearchCancelled.
+        """
+        options = allowing(self.with_defaults(options), source)
+        engine = self.fast
+        if prefix or engine is None or not self.streams_fast(source, options):
+            engine = self.reference
+        hypotheses = engine.stream(source, options, settled, prefix=prefix, index=index)
+        return [self.translation(h, engine) for h in hypotheses]
+
+    def streams_fast(self, source: list[int], options: SearchOptions) -> bool:
+        """Whether the fast engine can report the settled prefix: in a greedy search with supported options."""
+        if self.fast is None or lacking(options):
+            return False
+        return options.is_greedy and options.n_best == 1 and self.fast.reaches(source)
+
     def with_defaults(self, options: SearchOptions | None) -> SearchOptions:
         """The options with this model's default length penalty, unless they have their own."""
         options = options or SearchOptions()
@@ -194,12 +221,10 @@ class SentenceTranslator:
     ) -> Iterator[list[Translation]]:
         if isinstance(texts, str):  # a string is an iterable of letters
             raise SettingsError("One string is given where several texts are translated.", "Give a list of sentences.")
-        rest, begin = iter(texts), 0
+        rest, rest_of_indices = iter(texts), count() if indices is None else iter(indices)
         while window := list(islice(rest, WINDOW)):
-            end = begin + len(window)
-            window_indices = range(begin, end) if indices is None else indices[begin:end]
-            yield from self.translate_ids(self.tokenizer.encode_batch(window, tags=tags), options, window_indices)
-            begin = end
+            sources = self.tokenizer.encode_batch(window, tags=tags)
+            yield from self.translate_ids(sources, options, list(islice(rest_of_indices, len(window))))
 
     def translate_ids(
         self, sources: Sequence[list[int]], options: SearchOptions | None, indices: Sequence[int]

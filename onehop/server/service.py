@@ -15,14 +15,13 @@ from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.errors import OnehopError, is_installed
 from onehop.pipelines.alignment import Aligned, align_sentences
 from onehop.pipelines.glossary import Terms
-from onehop.pipelines.html_plan import html_plan
+from onehop.pipelines.html import html_plan
 from onehop.pipelines.html_tags import TooMuchMarkup
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of, nth_best
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.plan import Alignments, Plan, Search
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.streaming import can_stream_fast, streaming_search
 from onehop.server.joining_lane import JoiningLane, Steps
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
@@ -277,7 +276,7 @@ class Service(Translating):
         on_settled: Settled = lambda ids: None,
     ) -> NBest:
         """Run a search in the thread for one at a time; it stops if the request is cancelled."""
-        if prefix or not can_stream_fast(self.translator, source, options):
+        if prefix or not self.translator.streams_fast(source, options):
             self.check_torch()
         if self.settling >= _MOST_SETTLING:
             raise busy(5)
@@ -289,9 +288,7 @@ class Service(Translating):
             on_settled(ids)
 
         self.settling += 1
-        search = partial(
-            streaming_search, self.translator, source, options, prefix=prefix, settled=settled, index=index
-        )
+        search = partial(self.translator.search, source, options, prefix=prefix, settled=settled, index=index)
         try:
             with self.health_recorded():
                 return await self.in_thread(search)

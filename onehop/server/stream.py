@@ -9,7 +9,6 @@ from onehop.decoding.options import SearchOptions
 from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator
 from onehop.pipelines.plan import run
 from onehop.pipelines.result import Sentence
-from onehop.pipelines.streaming import settled_text
 from onehop.server.scheduler import NBest
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import Tokenizer
@@ -62,7 +61,7 @@ async def _events(tokenizer: Tokenizer, queue: "asyncio.Queue[list[int] | None]"
     """Events with the text that each longer prefix adds."""
     sent_ids, sent_text = 0, ""
     while (ids := await queue.get()) is not None:
-        text = LINE_BREAKS.sub(" ", settled_text(tokenizer, ids))
+        text = LINE_BREAKS.sub(" ", tokenizer.decode_complete(ids))
         if len(ids) > sent_ids and text.startswith(sent_text):
             yield {"tokens": tokenizer.tokens(ids[sent_ids:]), "text": text[len(sent_text) :]}
             sent_ids, sent_text = len(ids), text

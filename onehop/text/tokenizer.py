@@ -156,6 +156,10 @@ class Tokenizer:
         """The text of ids, without special tokens and padding."""
         return str(self._pieces.DecodeIds([int(i) for i in ids if int(i) not in (PAD, BOS, EOS)]))
 
+    def decode_complete(self, ids: Sequence[int]) -> str:
+        """The text of a prefix that no further id can change: without the bytes of an unfinished character."""
+        return self.decode(ids).rstrip("\ufffd")
+
     def decode_batch(self, batch: Sequence[list[int]]) -> list[str]:
         """The texts of lists of ids without special tokens and padding."""
         return [str(text) for text in self._pieces.DecodeIds(list(batch), num_threads=1)] if batch else []

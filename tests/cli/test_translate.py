@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from onehop.cli import app, doctor, line_filter
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelFileError, SettingsError, TextError
-from onehop.pipelines import line_windows, paragraphs
+from onehop.pipelines import bulk, paragraphs
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
@@ -342,17 +342,17 @@ def windows_of(lines, **more):
 
 
 def test_windows_grow_and_end(monkeypatch):
-    monkeypatch.setattr(line_windows, "FIRST_WINDOW", 2)
-    monkeypatch.setattr(line_windows, "LAST_WINDOW", 4)
+    monkeypatch.setattr(bulk, "FIRST_WINDOW", 2)
+    monkeypatch.setattr(bulk, "LAST_WINDOW", 4)
     lines = [b"%d" % i for i in range(12)]
     assert [len(w) for w in windows_of(lines)] == [2, 4, 4, 2]
     assert [len(w) for w in windows_of(lines, wait=False)] == [1] * 12
-    monkeypatch.setattr(line_windows, "WINDOW_BYTES", 3)
+    monkeypatch.setattr(bulk, "WINDOW_BYTES", 3)
     assert [len(w) for w in windows_of([b"aaaa", b"b", b"c", b"d", b"e"])] == [1, 3, 1]
 
 
 def test_windows_know_their_lines(monkeypatch):
-    monkeypatch.setattr(line_windows, "FIRST_WINDOW", 2)
+    monkeypatch.setattr(bulk, "FIRST_WINDOW", 2)
     found = list(line_filter.windows("x", iter([[b"a", b"b", b"c\r"]])))
     assert found == [line_filter.Window("x", 1, ["a", "b"]), line_filter.Window("x", 3, ["c"])]
 
@@ -385,7 +385,7 @@ def test_a_byte_order_mark_is_no_text(group):
 
 
 def test_a_line_that_is_too_long_is_refused_and_not_cut(tmp_path, monkeypatch):
-    for module in (line_filter, sys.modules["onehop.pipelines.line_windows"], sys.modules["onehop.data.corpus"]):
+    for module in (line_filter, bulk, sys.modules["onehop.data.corpus"]):
         monkeypatch.setattr(module, "LONGEST_LINE", 50)
     monkeypatch.setattr(line_filter, "CHUNK", 10)
     (tmp_path / "f").write_bytes(b"fine\n" + b"x" * 90 + b"\nafter\n")

@@ -90,7 +90,7 @@ def test_bytes_are_told_when_their_character_is_complete():
     stream = TextStream(tokenizer, [], told.append)
     for i in ids:
         stream.add(i)
-    stream.finish(tokenizer.decode(ids))
+    stream.send(tokenizer.decode(ids))
     assert "".join(told) == "a € b"
     assert "€" in told
     assert not any("\ufffd" in piece for piece in told)

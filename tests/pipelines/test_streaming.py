@@ -9,7 +9,6 @@ from onehop.decoding.engine import SearchCancelled
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.settled import extended, shared_by_beam
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.streaming import settled_text, streaming_search
 
 TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
 WAYS = [
@@ -35,7 +34,7 @@ def translator(request, model_file):
 def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text, options):
     heard = []
     ids = translator.tokenizer.encode(text)
-    found = streaming_search(translator, ids, options, settled=lambda settled: heard.append(list(settled)))
+    found = translator.search(ids, options, settled=lambda settled: heard.append(list(settled)))
     final = translator.tokenizer.ids(found[0].tokens)
     for before, after in zip(heard, [*heard[1:], final], strict=True):
         assert after[: len(before)] == before
@@ -48,8 +47,7 @@ def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text,
 def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
     translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
     heard = []
-    (found,) = streaming_search(
-        translator,
+    (found,) = translator.search(
         translator.tokenizer.encode("the old house"),
         SearchOptions(beam=1),
         settled=lambda i: heard.append(len(i)),
@@ -60,9 +58,7 @@ def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
 
 def test_a_prefix_is_kept_and_goes_on_in_torch(translator):
     prefix = translator.tokenizer.encode("a new")
-    (found,) = streaming_search(
-        translator, translator.tokenizer.encode("the old house"), SearchOptions(), prefix=prefix
-    )
+    (found,) = translator.search(translator.tokenizer.encode("the old house"), SearchOptions(), prefix=prefix)
     assert translator.tokenizer.ids(found.tokens)[: len(prefix)] == prefix
     assert found.engine == "torch"
 
@@ -77,7 +73,7 @@ def test_a_search_can_be_given_up(translator, options):
             raise SearchCancelled
 
     with pytest.raises(SearchCancelled):
-        streaming_search(translator, translator.tokenizer.encode("the old house"), options, settled=leave)
+        translator.search(translator.tokenizer.encode("the old house"), options, settled=leave)
     assert len(heard) == 3
 
 
@@ -122,4 +118,4 @@ def test_the_text_of_a_beginning_is_the_beginning_of_the_text(tokenizer, text):
     ids = tokenizer.encode(text)
     whole = tokenizer.decode(ids)
     for end in range(len(ids) + 1):
-        assert whole.startswith(settled_text(tokenizer, ids[:end]))
+        assert whole.startswith(tokenizer.decode_complete(ids[:end]))

@@ -7,9 +7,8 @@ import pytest
 from onehop.decoding.options import SearchOptions
 from onehop.errors import SettingsError
 from onehop.pipelines.forced_terms import fix_article, force_missing_terms
-from onehop.pipelines.glossary import Term, Terms
+from onehop.pipelines.glossary import Term, Terms, check_formality
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.pipelines.tags import check_formality, with_tags
 from onehop.pipelines.translator import Translator, terms_of
 from onehop.text.formality import formality
 from onehop.text.tokenizer import Tokenizer
@@ -46,18 +45,18 @@ TERMS = Terms([Term("house", "Gebäude"), Term("old house", "Altbau")], ["Anna"]
     ],
 )
 def test_terms_are_tagged_where_a_tag_can_stand(tokenizer, text, tagged):
-    assert with_tags(text, TERMS, tokenizer) == tagged
+    assert TERMS.tagged(text, tokenizer) == tagged
 
 
 def test_the_formality_stands_before_the_rest(tokenizer):
     terms = Terms([Term("house", "Gebäude")], formality="formal")
-    assert with_tags("Your house", terms, tokenizer) == "<formal> Your <term> house <as> Gebäude </term>"
+    assert terms.tagged("Your house", tokenizer) == "<formal> Your <term> house <as> Gebäude </term>"
 
 
 def test_a_sentence_that_addresses_nobody_gets_no_formality(tokenizer):
     terms = Terms(formality="formal")
-    assert with_tags("We bought 3 acres.", terms, tokenizer) is None
-    assert with_tags("Wait here.", terms, tokenizer) == "<formal> Wait here."
+    assert terms.tagged("We bought 3 acres.", tokenizer) is None
+    assert terms.tagged("Wait here.", tokenizer) == "<formal> Wait here."
 
 
 def test_what_a_model_or_a_language_lacks_is_refused_in_one_line(tokenizer, monkeypatch):
@@ -68,7 +67,7 @@ def test_what_a_model_or_a_language_lacks_is_refused_in_one_line(tokenizer, monk
     monkeypatch.setattr(Tokenizer, "knows_tag", lambda self, tag: False)
     with pytest.raises(SettingsError, match="no tag for the formality"):
         check_formality("formal", tokenizer, "de")
-    assert with_tags("Your house", terms, tokenizer) is None
+    assert terms.tagged("Your house", tokenizer) is None
 
 
 def test_an_unknown_formality_is_refused():

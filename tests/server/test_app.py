@@ -22,7 +22,7 @@ from serving import MODEL_NAME, Looks, Server
 from onehop.decoding.options import SearchOptions
 from onehop.explorer.cross_origin import REFUSED
 from onehop.explorer.html import assets
-from onehop.pipelines import html, html_plan, paragraphs
+from onehop.pipelines import html, paragraphs
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator
 from onehop.pipelines.result import Result
@@ -272,8 +272,7 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
         (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
         (answers.Aligned, ("details",)),
         (service, ("nth_best",)),
-        (html, ("needs_alignment",)),
-        (html_plan, ("render_flow",)),
+        (html, ("needs_alignment", "render_flow")),
         (paragraphs, ("paragraph",)),
         (answers.Result, ("details",)),
     ):

@@ -202,7 +202,7 @@ def test_what_needs_no_torch_can_be_imported_without_it():
     contracts = [c for c in tool["importlinter"]["contracts"] if "torch" in c.get("forbidden_modules", ())]
     names = [name.removeprefix("onehop.") for contract in contracts for name in contract["source_modules"]]
     assert {"text", "data", "storage", "server", "cli"} <= set(names)
-    names += ["pipelines.alignment", "pipelines.streaming", "pipelines.sentence_translator"]
+    names += ["pipelines.alignment", "pipelines.sentence_translator"]
     run(IMPORT, " ".join(of_extra("serve")), " ".join(names))
 
 
