@@ -21,7 +21,6 @@ __all__ = [
     "html_tags",
     "lazy_model",
     "load",
-    "names",
     "numbers",
     "paragraphs",
     "pivot",

@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 
@@ -31,10 +31,19 @@ def translate_with_workers(
     The window of a worker that dies is given to another worker. An error, of reading or in a worker, is raised after
     everything before it was yielded.
     """
-    reader, done, taken, following = _Reader(windows), dict[int, _Answer](), 0, 0
+    error: OnehopError | None = None
+
+    def read() -> Iterator[Window]:
+        nonlocal error
+        try:
+            yield from windows
+        except OnehopError as e:
+            error = e
+
+    reader, done, taken, following = read(), dict[int, _Answer](), 0, 0
     with closing(_Pool(job, worker_main or work)) as pool:
         while True:
-            while len(pool.busy) < workers and taken - following < workers * AHEAD and (window := reader.read()):
+            while len(pool.busy) < workers and taken - following < workers * AHEAD and (window := next(reader, None)):
                 pool.submit(taken, window)
                 taken += 1
             if taken == following:
@@ -46,24 +55,8 @@ def translate_with_workers(
                     raise answer
                 yield answer
                 following += 1
-    if reader.error is not None:
-        raise reader.error
-
-
-class _Reader:
-    """Reads windows one by one, and stores an error for later."""
-
-    def __init__(self, windows: Iterable[Window]) -> None:
-        self.windows = iter(windows)
-        self.error: OnehopError | None = None
-
-    def read(self) -> Window | None:
-        """The next window; None at the end and after an error."""
-        try:
-            return next(self.windows, None) if self.error is None else None
-        except OnehopError as e:
-            self.error = e
-            return None
+    if error is not None:
+        raise error
 
 
 class _Worker:

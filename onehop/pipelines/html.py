@@ -149,9 +149,7 @@ def _marks_inside(marks: Sequence[Mark], begin: int, end: int) -> list[Mark]:
     return [
         mark
         for mark in marks
-        if begin < mark.position < end
-        or (begin < end and mark.position == begin and mark.kind != "close")
-        or (begin < end and mark.position == end and mark.kind == "close")
+        if begin < mark.position < end or (begin < end and mark.position == (end if mark.kind == "close" else begin))
     ]
 
 

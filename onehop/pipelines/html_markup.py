@@ -50,6 +50,13 @@ class Mark:
     kept: bool = False  # the content of the element is not translated
 
 
+def tag_kind(markup: str, name: str) -> Kind:
+    """The kind of a tag; void elements, and comments, which have no name, are points."""
+    if not name or name in VOID or markup.endswith("/>"):
+        return "point"
+    return "close" if markup.startswith("</") else "open"
+
+
 def xml_character(character: str) -> str:
     """The character, or U+FFFD if XML does not allow it: byte fallback lets a model write any character."""
     return "\ufffd" if _INVALID_XML.match(character) else character
@@ -161,9 +168,7 @@ class Parser:
 
     def _mark(self, tag: re.Match[str], name: str) -> Mark:
         """An inline tag, or a comment."""
-        kind: Kind = "close" if tag["close"] else "open"
-        if not name or (kind == "open" and (name in VOID or tag[0].endswith("/>"))):
-            kind = "point"
+        kind: Kind = "close" if tag["close"] else tag_kind(tag[0], name)
         kept = kind == "open" and (name in self.code or self._is_kept(tag))
         return Mark(len(self.flow.characters), tag[0], kind, name, kept)
 

@@ -91,54 +91,32 @@ def build_elements(
     """
     if len(marks) > MAX_MARKS:
         raise TooMuchMarkup
-    builder = _TreeBuilder(source_words, kept)
+    begins, ends = [begin for begin, _ in source_words], [end for _, end in source_words]
+    top: list[Element] = []
+    stack: list[tuple[str, Element]] = []  # open elements
     for order, (mark, position) in enumerate(zip(marks, positions, strict=True)):
-        builder.add(order, mark, position)
-    return builder.top
-
-
-class _TreeBuilder:
-    """Builds elements from tags in order."""
-
-    def __init__(self, source_words: Sequence[Span], kept: Mapping[int, str]) -> None:
-        self.begins, self.ends = [b for b, _ in source_words], [e for _, e in source_words]
-        self.kept = kept
-        self.top: list[Element] = []
-        self.stack: list[tuple[str, Element]] = []
-
-    def add(self, order: int, mark: Mark, position: int) -> None:
-        """Add one mark. A tag within a word is moved around the whole word."""
-        if mark.kind == "open":
-            first = bisect_right(self.ends, position)
-            element = Element(first, len(self.ends), mark.markup, "", order, open_right=True, kept=self.kept.get(order))
-            self.append(element)
-            self.stack.append((mark.name, element))
-            if len(self.stack) > MAX_DEPTH:
+        siblings = stack[-1][1].children if stack else top
+        # A tag within a word is moved around the whole word.
+        first, last = bisect_right(ends, position), bisect_left(begins, position)
+        if mark.kind == "point":
+            siblings.append(Element(first, first, mark.markup, "", order))
+        elif mark.kind == "open":
+            element = Element(first, len(ends), mark.markup, "", order, open_right=True, kept=kept.get(order))
+            siblings.append(element)
+            stack.append((mark.name, element))
+            if len(stack) > MAX_DEPTH:
                 raise TooMuchMarkup
-        elif mark.kind == "close":
-            self.close(order, mark, bisect_left(self.begins, position))
-        else:
-            at = bisect_right(self.ends, position)
-            self.append(Element(at, at, mark.markup, "", order))
-
-    def append(self, element: Element) -> None:
-        """Append to the innermost open element."""
-        (self.stack[-1][1].children if self.stack else self.top).append(element)
-
-    def close(self, order: int, mark: Mark, last: int) -> None:
-        """Add a closing tag of an open element, of one that was opened before the sentence, or of none."""
-        if any(name == mark.name for name, _ in self.stack):
-            while True:
-                # Unclosed elements inside this one end with it.
-                name, element = self.stack.pop()
+        elif any(name == mark.name for name, _ in stack):
+            name = None
+            while name != mark.name:  # unclosed elements inside this one end with it
+                name, element = stack.pop()
                 element.last, element.open_right = max(element.first, last), False
-                if name == mark.name:
-                    element.after = mark.markup
-                    return
-        if self.stack:
-            self.append(Element(last, last, mark.markup, "", order))
-        else:
-            self.top[:] = [Element(0, last, "", mark.markup, order, open_left=True, children=[*self.top])]
+            element.after = mark.markup
+        elif stack:
+            siblings.append(Element(last, last, mark.markup, "", order))
+        else:  # the element was opened before the sentence
+            top = [Element(0, last, "", mark.markup, order, open_left=True, children=top)]
+    return top
 
 
 # --- elements in the target -----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ A `SentenceTranslator` takes single sentences. This module handles long sentence
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import accumulate
@@ -17,7 +17,6 @@ from onehop.errors import SettingsError
 from onehop.pipelines.confidence import confidence
 from onehop.pipelines.forced_terms import fix_article, force_missing_terms
 from onehop.pipelines.glossary import Term, Terms, check_formality, restore_addresses
-from onehop.pipelines.names import missing_names
 from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.plan import Alignments, Plan, Search, run
 from onehop.pipelines.result import Result, Sentence
@@ -26,6 +25,7 @@ from onehop.storage.model_label import describe
 from onehop.storage.registry import named_model
 from onehop.text.casing import in_capitals, in_title_case, spelling, to_capitals, to_ordinary_case, to_sentence_case
 from onehop.text.formality import formality
+from onehop.text.names import missing_names
 from onehop.text.sentences import Segment, segment, split_long, split_sentences, with_originals
 from onehop.text.tokenizer import normalise
 
@@ -240,15 +240,12 @@ class ParagraphTranslator:
         tagged = self.terms.tagged(text, tokenizer) if self.terms.any else None
         return tokenizer.encode(text) if tagged is None else tokenizer.encode(tagged, tags=True)
 
-    def _batches(self, indices: list[int], segments: Sequence[Segment]) -> Iterator[list[int]]:
+    def _batches(self, indices: list[int], segments: Sequence[Segment]) -> list[list[int]]:
         """Batches of `batch_size` sorted by length; without a size one batch, which the translator sorts and splits."""
         if self.batch_size is None:
-            if indices:
-                yield indices
-            return
+            return [indices] if indices else []
         by_length = sorted(indices, key=lambda i: len(segments[i].text))
-        for begin in range(0, len(by_length), self.batch_size):
-            yield by_length[begin : begin + self.batch_size]
+        return [by_length[i : i + self.batch_size] for i in range(0, len(by_length), self.batch_size)]
 
     def _sentence(
         self, source: Segment, n_best: Sequence[Translation], chosen: Translation | None, required: Sequence[Term]

@@ -203,24 +203,22 @@ class Translator:
         self,
         options: SearchOptions | None = None,
         terms: Terms | None = None,
-        *,
-        whole_lines: bool = False,
-        keep_capitals: bool = False,
-        batch_size: int | None = None,
+        **how: Any,
     ) -> ParagraphTranslator | PivotTranslator:
-        """A pipeline for callers that translate one window of lines after the other."""
+        """A pipeline for callers that translate one window of lines after the other.
+
+        `how` may have whole_lines, keep_capitals and batch_size, as for `ParagraphTranslator`.
+        """
         options, terms = options or SearchOptions(), terms or Terms()
-        kwargs: dict[str, Any] = {"options": options, "whole_lines": whole_lines, "batch_size": batch_size}
-        kwargs["keep_capitals"] = keep_capitals
         if len(self._models) == 1:
-            return self._models[0].pipeline(terms=terms, **kwargs)
+            return self._models[0].pipeline(options=options, terms=terms, **how)
         if options.n_best > 1:
             raise SettingsError(
                 f"Through {name_of_language(str(self.via))} each sentence has one translation, not {options.n_best}.",
                 "Leave out n_best, or use a model that has both languages.",
             )
         legs = zip(self._models, terms.for_pivot(), strict=True)
-        first, second = (model.pipeline(terms=leg_terms, **kwargs) for model, leg_terms in legs)
+        first, second = (model.pipeline(options=options, terms=leg_terms, **how) for model, leg_terms in legs)
         return PivotTranslator(first, second, terms)
 
     def translate_file(

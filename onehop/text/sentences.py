@@ -6,7 +6,7 @@ Joining unchanged segments gives the same text again, including spaces.
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain
@@ -62,11 +62,6 @@ class Segment:
     def around(self, text: str) -> str:
         """Another text with this segment's surroundings."""
         return self.before + text + self.after
-
-
-def join(segments: Iterable[Segment]) -> str:
-    """The text that segments were split from."""
-    return "".join(s.around(s.source) for s in segments)
 
 
 def segment(text: str, *, split: bool = False) -> Segment:
@@ -136,7 +131,7 @@ def split_long(whole: Segment, max_length: int, length: Callable[[str], int]) ->
 
 def with_originals(whole: Segment, parts: Sequence[Segment]) -> list[Segment]:
     """The parts of a segment whose case was changed, each with its original text."""
-    line, end, result = join([whole]), 0, []
+    line, end, result = whole.around(whole.source), 0, []
     for part in parts:
         begin = end + len(part.before)
         end = begin + len(part.text)

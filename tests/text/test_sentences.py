@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onehop.pipelines.glossary import Terms
-from onehop.text.sentences import ADDRESS, Segment, join, segment, split_long, split_sentences, with_originals
+from onehop.text.sentences import ADDRESS, Segment, segment, split_long, split_sentences, with_originals
 
 # Text that is full of what splitters look at, beside any text at all.
 TEXT = st.text() | st.lists(
@@ -15,6 +15,10 @@ TEXT = st.text() | st.lists(
         [*"aZ1.!?…;:,'\"”)( \t\u00a0\u2028\r", "Dr. ", "No. ", "a.b@c.de ", "http://x.y/z. ", "😀", "👩‍💻", "。"]
     )
 ).map("".join)
+
+
+def join(segments):
+    return "".join(s.around(s.source) for s in segments)
 
 
 def texts(line, language="en"):

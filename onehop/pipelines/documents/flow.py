@@ -9,8 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from onehop.data.corpus import BYTE_ORDER_MARK, refuse_other_unicode
 from onehop.errors import TextError
-from onehop.pipelines.html import kept_spans, verbatim
-from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece
+from onehop.pipelines.html import flows, kept_spans, verbatim
+from onehop.pipelines.html_markup import Flow, Mark, Piece, tag_kind
 from onehop.text.sentences import ADDRESS
 
 # {{name}}, ${name}, {0}, %(name)s, %d, %1$s, %@. A per cent sign after a number is not a placeholder.
@@ -71,7 +71,7 @@ class Pieces:
 
     @property
     def flows(self) -> list[Flow]:
-        return [piece for piece in self.pieces if isinstance(piece, Flow)]
+        return flows(self.pieces)
 
     def written(self, texts: Sequence[str]) -> bytes:
         remaining = iter(texts)
@@ -101,7 +101,9 @@ def flow_of(units: Iterable[Unit], escape: Callable[[str], str] = str, marks: re
         add(flow, units[at : match.start()])
         markup, at = units[match.start() : match.end()], match.end()
         if match["tag"]:
-            flow.marks.append(_tag_mark(match, len(flow.characters), "".join(raw for raw, _ in markup)))
+            name = (match["name"] or "").lower()
+            raw_tag = "".join(raw for raw, _ in markup)
+            flow.marks.append(Mark(len(flow.characters), raw_tag, tag_kind(match[0], name), name))
         else:
             add_kept(flow, markup)
     add(flow, units[at:])
@@ -122,35 +124,21 @@ def add_kept(flow: Flow, units: Iterable[Unit], before: str = "", after: str = "
 
 
 def keep_placeholders(pieces: Iterable[Piece]) -> list[Piece]:
-    """The pieces of a markup parser, with placeholders and addresses kept in their flows."""
+    """The pieces of a markup parser, with marks around placeholders and addresses outside of kept elements."""
     pieces = list(pieces)
-    for piece in pieces:
-        if isinstance(piece, Flow):
-            _keep_placeholders(piece)
+    for flow in flows(pieces):
+        is_taken = bytearray(len(flow.characters) + 1)
+        for begin, end in kept_spans(flow.marks).values():
+            is_taken[begin:end] = b"\1" * (end - begin)
+        marks = [(mark.position, 1, mark) for mark in flow.marks]
+        for placeholder in KEPT.finditer(flow.text):
+            begin, end = placeholder.span()
+            if not any(is_taken[begin:end]):
+                marks.append((begin, 2, Mark(begin, "", "open", "kept", kept=True)))
+                marks.append((end, 0, Mark(end, "", "close", "kept")))
+        # A placeholder opens after the tags at its begin, and closes before those at its end.
+        flow.marks = [mark for _, _, mark in sorted(marks, key=lambda entry: entry[:2])]
     return pieces
-
-
-def _keep_placeholders(flow: Flow) -> None:
-    """Add marks around placeholders, except inside kept elements."""
-    is_taken = bytearray(len(flow.characters) + 1)
-    for begin, end in kept_spans(flow.marks).values():
-        is_taken[begin:end] = b"\1" * (end - begin)
-    marks = [(mark.position, 1, mark) for mark in flow.marks]
-    for placeholder in KEPT.finditer(flow.text):
-        begin, end = placeholder.span()
-        if not any(is_taken[begin:end]):
-            marks.append((begin, 2, Mark(begin, "", "open", "kept", kept=True)))
-            marks.append((end, 0, Mark(end, "", "close", "kept")))
-    # A placeholder opens after the tags at its begin, and closes before those at its end.
-    flow.marks = [mark for _, _, mark in sorted(marks, key=lambda entry: entry[:2])]
-
-
-def _tag_mark(tag: re.Match[str], place: int, markup: str) -> Mark:
-    name = (tag["name"] or "").lower()
-    kind: Kind = "close" if tag["close"] else "open"
-    if not name or name in VOID or tag[0].endswith("/>"):
-        kind = "point"
-    return Mark(place, markup, kind, name)
 
 
 def original(flow: Flow) -> str:

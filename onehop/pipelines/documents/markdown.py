@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from onehop.pipelines.documents.flow import KEPT, Pieces, add, add_kept, decoded, keep_placeholders, original, plain
 from onehop.pipelines.documents.text import rewrap
-from onehop.pipelines.html_markup import VOID, Flow, Kind, Mark, Piece, parse
+from onehop.pipelines.html_markup import Flow, Kind, Mark, Piece, parse, tag_kind
 
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n.*?^\1[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _SPECIAL = frozenset("*_`[]<\\~|")
@@ -197,7 +197,8 @@ class _Walk:
         self.take(markup)
         name, _, which = kind.rpartition("_")
         if kind == "html_inline":
-            name, which = _html_tag(markup)
+            name = re.sub(r"\W.*", "", markup.strip("</>"), flags=re.DOTALL).lower()
+            which = tag_kind(markup, name)
         elif kind == "image":
             name, which = "img", "point"
         markup = _with_separators(markup, self.separators)
@@ -214,11 +215,3 @@ def _finish(text: str, source: str, breaks: Sequence[str], width: int) -> str:
         return text
     following = breaks[0][1:]
     return rewrap(text, source, width + len(following), len(following), following)
-
-
-def _html_tag(markup: str) -> tuple[str, Kind]:
-    """A tag's name and kind."""
-    name = re.sub(r"\W.*", "", markup.strip("</>"), flags=re.DOTALL).lower()
-    if markup.endswith("/>") or markup[1] in "!?" or name in VOID:
-        return name, "point"
-    return name, "close" if markup[1] == "/" else "open"

@@ -27,12 +27,6 @@ class Message:
         parts = _SEPARATOR.split(self.text)
         self.pieces: list[Piece] = [p if _SEPARATOR.fullmatch(p) else flow_of(plain(p)) for p in parts]
 
-    def set_translation(self, text: str) -> None:
-        if self.plural_forms:
-            self.entry.msgstr_plural.update(dict.fromkeys(self.plural_forms, text))
-        else:
-            self.entry.msgstr = text
-
 
 @dataclass
 class Catalog:
@@ -52,14 +46,18 @@ class Catalog:
         remaining = iter(texts)
         for message in self.messages:
             pieces = (next(remaining) if isinstance(piece, Flow) else piece for piece in message.pieces)
-            message.set_translation("".join(pieces))
+            translation = "".join(pieces)
+            if message.plural_forms:
+                message.entry.msgstr_plural.update(dict.fromkeys(message.plural_forms, translation))
+            else:
+                message.entry.msgstr = translation
         changed = {id(message.entry) for message in self.messages}
         text, at, parts = self.source.text, 0, []
         for entry, (begin, end) in zip(self.entries, self.spans, strict=True):
             if id(entry) in changed:
-                translation = _TRANSLATION.search(entry.__unicode__(self.width))
-                assert translation is not None
-                parts += [text[at:begin], translation[0]]
+                lines = _TRANSLATION.search(entry.__unicode__(self.width))
+                assert lines is not None
+                parts += [text[at:begin], lines[0]]
                 at = end
         return self.source.encoded("".join([*parts, text[at:]]))
 

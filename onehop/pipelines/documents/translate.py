@@ -67,7 +67,11 @@ class Memory:
             header, *lines = path.read_bytes().decode("utf-8", "replace").split("\n")
             for line in lines if header == self._header else []:
                 with contextlib.suppress(ValueError):  # a killed job leaves an incomplete line
-                    self._load(json.loads(line))
+                    entry = json.loads(line)
+                    if "file" in entry:
+                        self.files[entry["file"]] = entry["hash"]
+                    else:
+                        self.done[entry["source"]] = TranslatedFlow(entry["text"], tuple(entry["warnings"]))
         if not self.done and not self.files:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,12 +79,6 @@ class Memory:
             except OSError as e:
                 remedy = "Check the folder and its free space."
                 raise TextError(f"{path} cannot be written: {e.strerror}.", remedy) from None
-
-    def _load(self, entry: dict[str, Any]) -> None:
-        if "file" in entry:
-            self.files[entry["file"]] = entry["hash"]
-        else:
-            self.done[entry["source"]] = TranslatedFlow(entry["text"], tuple(entry["warnings"]))
 
     def _write(self, entries: Sequence[dict[str, Any]]) -> None:
         if self.path is not None and entries:

@@ -1,10 +1,13 @@
-"""Lists of names that two languages spell alike, and of capitalised words that they translate.
+"""Finds names of the source that a translation has changed: Alice must not become Elke.
 
-`recipes/copied_names.py` made the lists from parallel text.
+A name is a word that both languages spell alike in training text, so Munich may become München. A lone capitalised
+word is a name too, unless training text translates it. A word at the beginning of a sentence is a name only if the
+model's vocabulary does not have it in lower case. `recipes/copied_names.py` made the lists from parallel text.
 """
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from importlib.resources import files
 
@@ -22,6 +25,22 @@ _DETERMINERS = {
 _WORD = re.compile(r"(?<![\w'’-])[^\W\d_]{3,}(?![\w-]|['’](?!s\b))")
 _WORD_BEFORE = re.compile(r"([^\W\d_]+),? $")
 _MAX_LOOKBEHIND = 40  # characters
+_POSSIBLE_NAME = re.compile(r"(?<![\w'’-])[^\W\d_]{3,}(?![\w-])")
+# A name may become another word with the same stem: Georgia georgisch, Francis Franziskus, Gaza Gazastreifen.
+_STEM = 4
+# A lone name may only be a part of a word (Gazastreifen) or have an ending (Londoner): Paul is not Paulus.
+_ENDING = r"(?:s|er|ers|ern|isch\w*|\w{4,})?"
+# What precedes the beginning of a sentence, possibly a quoted one.
+_SENTENCE_START = re.compile(r"(?:^|[.!?:…–—]|[\"“”„«»'‘’(])\s*$")
+# Endings of capitalised words of English and French that are not names: Tajiks, Nicaraguan, Catholicism.
+_NOT_A_NAME = re.compile(r"(?:ians?|eans?|[gk]ans?|ese|ish|ists?|ism|ites?|ics?|ois|ais|iens?|ienne|s)$")
+# Only a person does this, so an unknown word before it is a name, even at the beginning of a sentence.
+_PERSONAL_VERB = re.compile(
+    r" (?:and (?:I|me|my)|said|says|told|tells|asked|asks|called|answered|replied|laughed|smiled|thinks|thought|knows"
+    r"|knew|wants|wanted|loves|loved|likes|liked|lives|lived|works|worked|bought|sold|married|died|came|went|got|met"
+    r"|wrote|writes|read|reads|spoke|speaks|sat|slept|ate|felt|remembered|forgot|promised|wondered|nodded|himself"
+    r"|herself)\b"
+)
 
 
 @lru_cache
@@ -55,10 +74,49 @@ def lone_capitalised_words(text: str, language: str) -> Iterator[tuple[int, str]
             yield m.start(), m[0]
 
 
-def follows_determiner(text: str, at: int, language: str) -> bool:
-    return _word_before(text, at).lower() in _DETERMINERS.get(language, "").split()
-
-
 def _word_before(text: str, at: int) -> str:
     match = _WORD_BEFORE.search(text, max(0, at - _MAX_LOOKBEHIND), at)
     return match[1] if match else ""
+
+
+def missing_names(
+    source: str, translation: str, languages: tuple[str, str], encode: Callable[[str], list[int]]
+) -> list[str]:
+    known = copied_names(*languages)
+    if not known:
+        return []
+    plain = _plain(translation)
+    names = dict(_names(source, known, languages, encode))
+    return [name for name, is_alone in names.items() if not _is_kept(_plain(name), plain, is_alone)]
+
+
+def _is_kept(name: str, translation: str, is_alone: bool) -> bool:
+    if is_alone:
+        return re.search(rf"(?<!\w){re.escape(name)}{_ENDING}(?!\w)", translation) is not None
+    return name[:_STEM] in translation
+
+
+def _plain(text: str) -> str:
+    """A text in lower case without accents."""
+    return "".join(c for c in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(c))
+
+
+def _names(
+    source: str, known: frozenset[str], languages: tuple[str, str], encode: Callable[[str], list[int]]
+) -> Iterator[tuple[str, bool]]:
+    """Each name of a source, and whether no other capitalised word is beside it."""
+    alone, translated = dict(lone_capitalised_words(source, languages[0])), translated_words(*languages)
+    determiners = _DETERMINERS.get(languages[0], "").split()
+    for word in _POSSIBLE_NAME.finditer(source):
+        name, is_alone = word[0], word.start() in alone
+        if not name[0].isupper() or name in translated or _word_before(source, word.start()).lower() in determiners:
+            continue
+        is_first = _SENTENCE_START.search(source, 0, word.start()) is not None
+        if name in known:
+            if not is_first or len(encode(name.lower())) > 1:
+                next_is_capital = source[word.end() + 1 : word.end() + 2].isupper()
+                yield name, is_alone or (is_first and bool(translated) and not next_is_capital)
+        elif translated and not _NOT_A_NAME.search(name) and len(encode(name.lower())) > 1:
+            is_person = languages[0] == "en" and is_first and _PERSONAL_VERB.match(source, word.end())
+            if is_alone or (is_person and name[1:].islower()):
+                yield name, True

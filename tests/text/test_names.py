@@ -1,8 +1,7 @@
 import pytest
 
-from onehop.pipelines.names import missing_names
 from onehop.pipelines.translator import Translator
-from onehop.text.names import copied_names
+from onehop.text.names import copied_names, missing_names
 
 
 @pytest.fixture(scope="module")
