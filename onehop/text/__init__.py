@@ -2,16 +2,3 @@
 
 It knows nothing of files, models or torch.
 """
-
-__all__ = [
-    "casing",
-    "clock",
-    "formality",
-    "inflection",
-    "language_id",
-    "names",
-    "number_words",
-    "sentences",
-    "tokenizer",
-    "units",
-]
