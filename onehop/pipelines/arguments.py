@@ -22,7 +22,6 @@ Glossary = Mapping[str, str] | str | Path
 
 
 def texts_of(text: str | Iterable[str]) -> list[str]:
-    """One text or several as a list."""
     texts = [text] if isinstance(text, str | bytes) or not isinstance(text, Iterable) else list(text)
     for t in texts:
         if not isinstance(t, str):
@@ -61,7 +60,6 @@ def beam_for(quality: Quality | None, beam: int | None) -> int:
 
 
 def one_text(text: str) -> str:
-    """The text if it is a string."""
     if not isinstance(text, str):
         raise TextError(f"The text is of the type {type(text).__name__}.", "Give one sentence, a string.")
     return text

@@ -176,7 +176,6 @@ def moses_lines(result: Result, number: int, n_best: int) -> Iterator[str]:
 def translate_in_process(
     job: BulkJob, pipeline: Pipeline, windows: Iterable[Window]
 ) -> Generator[TranslatedWindow, None, None]:
-    """The translated windows, one after the other in this process."""
     for window in windows:
         yield job.translate(pipeline, window)
 

@@ -60,8 +60,6 @@ def translate_with_workers(
 
 
 class _Worker:
-    """A process, and the connection to it."""
-
     def __init__(self, job: BulkJob, main: _WorkerMain) -> None:
         context = multiprocessing.get_context("spawn")  # the caller may have threads or a GPU context
         self.connection, theirs = context.Pipe()

@@ -318,7 +318,6 @@ def has_ctranslate2() -> bool:
 
 
 def prefers_ctranslate2(device: str | None) -> bool:
-    """Whether to translate on the CPU with CTranslate2."""
     if device not in (None, "cpu") or not has_ctranslate2():
         return False
     return device == "cpu" or not has_gpu()

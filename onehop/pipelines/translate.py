@@ -18,8 +18,6 @@ _SAMPLE = 20  # texts of a list whose language is identified
 
 
 class CallOptions(CommonOptions, total=False):
-    """The options of `translate`."""
-
     to: str | None
     source: str | None
     model: str | Path | None

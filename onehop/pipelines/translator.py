@@ -38,8 +38,6 @@ class CommonOptions(TypedDict, total=False):
 
 
 class TranslateOptions(CommonOptions, total=False):
-    """The options of `Translator.translate`."""
-
     alpha: float | None
     n_best: int
     whole_lines: bool

@@ -189,7 +189,6 @@ class _Walk:
             self.field = []
 
     def run(self, run: Any) -> None:
-        """A run's text, and the elements in it."""
         for child in run:
             if child.tag == f"{_W}t":
                 self.set_formatting(run)

@@ -53,8 +53,6 @@ class Listener(Protocol):
 
 
 class CollectedMessages:
-    """A listener that collects warnings and messages."""
-
     def __init__(self) -> None:
         self.messages: list[str] = []
 

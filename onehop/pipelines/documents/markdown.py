@@ -104,8 +104,6 @@ def _with_separators(content: str, separators: Iterator[str]) -> str:
 
 
 class _Walk:
-    """Walks along a block's content and its tokens."""
-
     def __init__(self, token: Any, separators: Sequence[str]) -> None:
         self.content, self.tokens = token.content, token.children
         self.separators = iter(separators)

@@ -57,8 +57,6 @@ class RemotePipeline:
 
 @dataclass(frozen=True)
 class _Question:
-    """A request to the parent process."""
-
     pipeline: RemotePipeline
     kind: bytes
     content: Any

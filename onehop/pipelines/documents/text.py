@@ -38,7 +38,6 @@ def _flow_of_lines(lines: list[str], separator: str = "\n") -> Flow:
 
 
 def _paragraphs(text: str) -> Iterator[Piece]:
-    """Paragraphs as flows, and the lines between them."""
     paragraph: list[str] = []
     for line in text.splitlines(keepends=True):
         is_empty = not line.strip(" \t\r\n>")
@@ -54,7 +53,6 @@ def _paragraphs(text: str) -> Iterator[Piece]:
 
 
 def _begins_paragraph(paragraph: list[str], line: str) -> bool:
-    """Whether a line does not continue the paragraph."""
     prefix = _prefix_of(line)
     is_other_line_end = not re.search(r"[^\r]\n\Z", paragraph[-1])  # which must come out as it was
     if is_other_line_end or _ITEM.match(line, len(prefix)):

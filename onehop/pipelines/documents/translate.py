@@ -191,5 +191,4 @@ def _spans_of(part: str, text: str) -> list[Span]:
 
 
 def _overlapping(tokens: Sequence[Span], span: Span) -> list[int]:
-    """Indices of the tokens that overlap a span."""
     return [i for i, (a, b) in enumerate(tokens) if a < span[1] and max(b, a + 1) > span[0]]
