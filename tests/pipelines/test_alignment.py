@@ -32,7 +32,7 @@ def test_both_engines_give_the_attention_of_the_layer(model_file, ids):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_it_is_the_mean_over_heads_of_the_last_layer_but_one(model_file, ids):
+def test_alignment_is_the_head_mean_of_the_second_to_last_layer(model_file, ids):
     translator, recorder = SentenceTranslator.load(model_file, engine="torch"), Recorder()
     (source, *_), (target, *_) = ids
     tgt = torch.tensor([[BOS, *target]])
@@ -71,7 +71,7 @@ def test_as_json_the_strongest_source_token_is_paired(model_file):
     assert Aligned(Sentence(source="", text=""), attention=matrix[:0, :0]).details(tokenizer)["pairs"] == []
 
 
-def test_tokens_lie_where_their_text_is(model_file):
+def test_token_spans_match_the_text(model_file):
     tokenizer = SentenceTranslator.load(model_file, engine="torch").tokenizer
     text = "the öld house, 😀!"
     ids = tokenizer.encode(text)

@@ -60,18 +60,18 @@ def children():
     return [process.pid for process in multiprocessing.active_children()]
 
 
-def test_results_come_in_order_though_a_window_takes_longer(job):
+def test_results_are_ordered_when_a_window_takes_longer(job):
     found = translate_with_workers(job, windows_of("a late", "b", "c", "d e", "f"), 2, upper)
     assert text_of(found) == ["A", "LATE", "B", "C", "D", "E", "F"]
     assert not children()
 
 
-def test_a_window_whose_worker_died_is_done_again(job):
+def test_a_window_is_retried_after_its_worker_died(job):
     assert text_of(translate_with_workers(job, windows_of("a", "b once", "c"), 2, upper)) == ["A", "B", "ONCE", "C"]
     assert job.route[0].exists()
 
 
-def test_a_second_death_ends_the_job_after_everything_before(job):
+def test_a_second_death_raises_after_all_earlier_windows(job):
     found = translate_with_workers(job, windows_of("a", "b c", "deadly d", "e"), 2, upper)
     assert text_of([next(found), next(found)]) == ["A", "B", "C"]
     message = r"^A worker process died 2 times at the lines 4 to 5 of x \(signal 9\)\. If memory ran out, give fewer"
@@ -80,7 +80,7 @@ def test_a_second_death_ends_the_job_after_everything_before(job):
     assert not children()
 
 
-def test_errors_of_a_worker_and_of_reading_come_in_their_place(job):
+def test_worker_and_read_errors_are_raised_in_order(job):
     found = translate_with_workers(job, windows_of("a", "wrong"), 1, upper)
     assert text_of([next(found)]) == ["A"]
     with pytest.raises(TextError, match=r"^A line is wrong\. Correct it\.$"):
@@ -96,7 +96,7 @@ def test_errors_of_a_worker_and_of_reading_come_in_their_place(job):
     assert text_of(seen) == ["A", "B"]
 
 
-def test_a_job_that_is_given_up_leaves_no_process(job):
+def test_a_closed_job_leaves_no_process(job):
     found = translate_with_workers(job, windows_of("a", "b", "late"), 2, upper)
     next(found)
     assert children()
@@ -104,7 +104,7 @@ def test_a_job_that_is_given_up_leaves_no_process(job):
     assert not children()
 
 
-def test_windows_are_read_only_a_little_ahead(job):
+def test_read_ahead_is_bounded(job):
     taken = 0
 
     def endless():
@@ -137,7 +137,7 @@ def output(job: BulkJob, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["text", "moses"])  # the scores of --json have the last bits too
-def test_what_is_sampled_depends_on_the_line_and_the_seed_alone(model_file, name):
+def test_samples_depend_only_on_line_and_seed(model_file, name):
     def job(seed, batch_size=None):
         options = SearchOptions(sample=True, seed=seed, n_best=2)
         more = {"engine": "torch", "device": "cpu", "whole_lines": True}
@@ -156,7 +156,7 @@ def test_two_processes_translate_as_one_does(model_file):
     assert b'"compute": "bfloat16"' in here[0].data
 
 
-def test_identity_is_all_that_a_translation_depends_on(model_file, tmp_path):
+def test_identity_has_everything_a_translation_depends_on(model_file, tmp_path):
     job = BulkJob(route=(model_file,))
     changes = [
         {"options": SearchOptions(beam=2)},
@@ -171,7 +171,7 @@ def test_identity_is_all_that_a_translation_depends_on(model_file, tmp_path):
     assert BulkJob(route=(model_file,), threads=3).identity() == job.identity()
 
 
-def test_moses_has_a_line_a_translation():
+def test_moses_writes_one_line_per_translation():
     def translation(text, score):
         return Translation(text, ("t",), score, score, finished=True, looped=False)
 

@@ -10,7 +10,7 @@ def test_a_surer_translation_has_a_higher_confidence():
     assert doubtful < DOUBTFUL < SURE < sure < 1
 
 
-def test_what_was_stopped_is_never_sure_and_other_models_have_none():
+def test_unfinished_translations_have_confidence_zero_and_unknown_models_none():
     assert confidence("en-de", -1.0, 12, finished=False) == 0.0
     assert confidence("mine.safetensors", -1.0, 12, finished=True) is None
     assert confidence(None, -1.0, 12, finished=True) is None
@@ -19,14 +19,14 @@ def test_what_was_stopped_is_never_sure_and_other_models_have_none():
 
 
 @pytest.mark.parametrize("model", WEIGHTS)
-def test_the_weights_are_those_of_the_results(model, pytestconfig):
+def test_weights_equal_those_in_the_results_folder(model, pytestconfig):
     import json
 
     report = json.loads((pytestconfig.rootpath / "results" / "confidence" / f"{model}.json").read_text())
     assert list(WEIGHTS[model]) == report["weights"]
 
 
-def test_sentences_and_results_have_it():
+def test_sentences_and_results_have_a_confidence():
     result = Translator("en-de", engine="ctranslate2", threads=1).translate("Good morning! Glorp the snizzle wug flab.")
     easy, hard = result.sentences
     assert easy.confidence > SURE

@@ -56,7 +56,7 @@ def minilm(minilm_folder, tmp_path_factory) -> Path:
     return file
 
 
-def test_minilms_vectors_are_hugging_faces(minilm, minilm_folder):
+def test_minilm_vectors_equal_hugging_face(minilm, minilm_folder):
     """The import has compared all 200 sentences: here some of them, without its help."""
     texts = SENTENCES[::7]
     ours = Embedder.load(minilm, "cpu").vectors(texts)
@@ -65,7 +65,7 @@ def test_minilms_vectors_are_hugging_faces(minilm, minilm_folder):
     assert np.abs(ours[0] - theirs[1]).max() > 0.01
 
 
-def test_a_text_longer_than_the_model_reads_is_cut_as_theirs(minilm, minilm_folder):
+def test_long_texts_are_truncated_like_hugging_face(minilm, minilm_folder):
     text = "A sentence that goes on and on. " * 100
     embedder = Embedder.load(minilm, "cpu")
     np.testing.assert_allclose(
@@ -110,7 +110,7 @@ def test_vectors_are_saved_under_numpys_ending_alone(tmp_path, minilm):
     assert not out.exists()
 
 
-def test_a_cut_text_is_told(minilm):
+def test_truncated_texts_are_reported(minilm):
     told = onehop("embed", "short", "long " * 600, "-m", str(minilm)).stderr
     assert told == "onehop: 1 of the texts were longer than the model's maximum and were truncated.\n"
 
@@ -188,6 +188,6 @@ def test_another_pooling_is_refused(tiny_bert):
     assert bert.import_bert(tiny_bert).settings.model.kind == "encoder"
 
 
-def test_weights_that_are_not_the_same_are_said_not_to_be():
+def test_a_parity_failure_is_reported():
     assert "NOT THE SAME" in bert.VectorParity(3, 0.1).lines()[0]
     assert "the same as" in bert.VectorParity(3, 1e-7).lines()[0]

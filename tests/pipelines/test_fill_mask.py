@@ -51,7 +51,7 @@ def test_several_gaps_are_filled_each_on_its_own(trained):
     assert (one[0].text, two[0].text) == ("north east [MASK]", "[MASK] east south")
 
 
-def test_a_text_is_cut_as_if_a_word_stood_in_the_gap(trained):
+def test_a_mask_is_tokenized_like_a_word(trained):
     filler = Filler.load(trained, "cpu")
     whole = filler.tokenizer.encode("one two, three")
     masked = filler.encode("one [MASK], three")
@@ -73,7 +73,7 @@ def test_a_gap_that_begins_a_word_gets_pieces_that_do(trained):
     assert begins[0].text == f"{begins[0].piece[1:]} three o[MASK] two"
 
 
-def test_what_stands_around_a_gap_comes_back_as_it_was(trained):
+def test_text_around_a_mask_is_unchanged(trained):
     (one, _) = Filler.load(trained, "cpu").fill("Ünïcode €5, [MASK]; (see [MASK]).", 1)
     assert one[0].text == f"Ünïcode €5, {one[0].piece[1:]}; (see [MASK])."
 
@@ -83,7 +83,7 @@ def test_a_text_longer_than_the_model_is_refused(trained):
         Filler.load(trained, "cpu").fill("one two three " * 30 + "[MASK]", 1)
 
 
-def test_its_validation_loss_falls_and_counts_the_asked_tokens_alone(trained):
+def test_validation_loss_falls_and_counts_only_masked_tokens(trained):
     lines = read_metrics(trained.parent / "metrics.jsonl")
     found = [line["valid_perplexity"] for line in lines if "valid_perplexity" in line]
     assert found[-1] < 1.6 < found[0] * 2

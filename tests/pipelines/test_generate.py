@@ -52,13 +52,13 @@ def trained(tmp_path_factory):
     return settings, store, model
 
 
-def test_it_writes_what_it_has_read(trained):
+def test_a_decoder_continues_a_training_text(trained):
     writer = Writer.load(trained[2], "cpu")
     assert writer.write("one two", options_of(temperature=0, top_k=0, top_p=1.0, seed=1), 20) == ["one two three"]
     assert writer.write("north", options_of(temperature=0.2, top_k=3, top_p=0.9, seed=1), 20) == ["north east south"]
 
 
-def test_the_seed_decides_and_nothing_else(trained):
+def test_samples_depend_only_on_the_seed(trained):
     writer = Writer.load(trained[2], "cpu")
 
     def first_words(seed: int) -> list[str]:
@@ -76,14 +76,14 @@ def test_top_k_of_one_is_the_likeliest_each_time(trained):
     assert one == writer.write("red", options_of(temperature=0, top_k=0, top_p=1.0, seed=5), 20)
 
 
-def test_a_text_is_told_as_it_grows(trained):
+def test_new_text_is_streamed(trained):
     writer, told = Writer.load(trained[2], "cpu"), []
     texts = writer.write("one", options_of(temperature=0, top_k=0, top_p=1.0, seed=1), 20, told.append)
     assert "".join(told) == texts[0]
     assert told == ["one", " two", " three"]
 
 
-def test_bytes_are_told_when_their_character_is_complete():
+def test_bytes_are_streamed_as_complete_characters():
     tokenizer = Tokenizer.learn(["plain words"] * 20, load_settings("tiny").tokenizer)
     told: list[str] = []
     ids = tokenizer.encode("a € b")
@@ -96,7 +96,7 @@ def test_bytes_are_told_when_their_character_is_complete():
     assert not any("\ufffd" in piece for piece in told)
 
 
-def test_a_continuation_steps_as_the_model_reads(trained):
+def test_cached_steps_equal_the_full_forward_pass(trained):
     writer = Writer.load(trained[2], "cpu")
     model, prompt = writer.model, writer.tokenizer.encode("one two")
     step = Continuation(model, prompt, 5, lambda token: None)
@@ -172,7 +172,7 @@ def test_plain_text_that_is_empty_or_in_the_test_file_is_left_out(tmp_path):
 # --- mistakes -------------------------------------------------------------------------------------------------
 
 
-def test_each_model_wants_its_own_food(trained, digits, tmp_path):
+def test_each_model_kind_requires_its_own_data(trained, digits, tmp_path):
     settings, store, _ = trained
     with pytest.raises(StoreError) as error:
         train(settings, digits[1], tmp_path / "run", device="cpu")
@@ -236,7 +236,7 @@ def test_generate_and_perplexity_on_the_command_line(trained, tmp_path):
     assert 1.0 < figures["perplexity"] < 3.0
 
 
-def test_a_wrong_option_is_called_what_it_is_called_there(trained):
+def test_errors_name_the_command_line_option(trained):
     found = onehop("generate", "-m", str(trained[2]), "--top-k", "-1")
     assert found.stderr.startswith("onehop: --top-k is -1. It must be at least 0: ")
     assert found.exit_code == 2

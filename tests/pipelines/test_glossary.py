@@ -23,7 +23,7 @@ TERMS = Terms(GLOSSARY, ["iPhone", "Anna"])
         ("我去日本了", ["Japan"]),
     ],
 )
-def test_what_is_wanted(text, wanted):
+def test_required_terms(text, wanted):
     assert [term.target for term in TERMS.required(text)] == wanted
 
 
@@ -64,7 +64,7 @@ def test_whether_there_is_anything_to_translate(text, has):
     assert TERMS.has_words(text) is has
 
 
-def test_what_is_untouched_stands_in_order():
+def test_protected_spans_are_sorted():
     assert TERMS.protected_spans("Anna, www.anna.org/Anna, {a} Anna") == [(0, 4), (6, 23), (19, 23), (25, 28), (29, 33)]
 
 
@@ -72,18 +72,18 @@ def test_what_is_untouched_stands_in_order():
     ("text", "decided"),
     [("", ""), ("one", ""), ("one two", "one "), ("one  two ", "one  two "), ("a {na", "a "), ("to me@x.", "to ")],
 )
-def test_what_no_further_text_changes(text, decided):
+def test_stable_length(text, decided):
     assert text[: Terms().stable_length(text)] == decided
 
 
-def test_kept_words_are_undecided_as_long_as_the_longest_may_go_on():
+def test_kept_words_delay_the_stable_length():
     kept = Terms(keep=["Anna", "New York City"])
     assert kept.stable_length("in New") == kept.stable_length("New York") == 0
     assert kept.stable_length("in New York City") == len("in ")
     assert kept.stable_length("in New York is it") == len("in New ")
 
 
-def test_garbled_addresses_are_put_back_where_it_is_plain_which():
+def test_garbled_addresses_are_restored_if_unambiguous():
     source = "see www.a.org or me@b.com"
     assert restore_addresses(source, "siehe www.A.orrg oder me@c.com") == "siehe www.a.org oder me@b.com"
     assert restore_addresses(source, "siehe www.A.orrg oder") == "siehe www.A.orrg oder"
@@ -110,7 +110,7 @@ def test_a_glossary_is_read(tmp_path):
         (None, "{} cannot be read: No such file or directory. Check the file and its permissions."),
     ],
 )
-def test_a_glossary_that_is_none(tmp_path, content, message):
+def test_invalid_glossaries_are_refused(tmp_path, content, message):
     file = tmp_path / "g.tsv"
     if content is not None:
         file.write_bytes(content)

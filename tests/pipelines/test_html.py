@@ -152,7 +152,7 @@ def test_parsing_loses_nothing(html):
 
 @given(html=HTML)
 @settings(max_examples=300, deadline=None)
-def test_every_tag_comes_out_once_and_nothing_is_markup_that_was_not(html):
+def test_every_tag_is_written_once_and_text_is_escaped(html):
     out = translated(html, GERMAN)
     tags = lambda text: Counter(m[0] for m in MARKUP.finditer(text))  # noqa: E731
     assert tags(out) == tags(html)
@@ -179,7 +179,7 @@ def test_no_input_makes_the_parser_slow(nasty):
 
 
 @pytest.mark.parametrize("html", ["the " + "<b>" * (MAX_DEPTH + 1) + "old", "the " + "<b></b>" * MAX_MARKS + " old"])
-def test_markup_beyond_reason_is_refused(html):
+def test_too_much_markup_is_refused(html):
     with pytest.raises(TooMuchMarkup):
         translated(html, GERMAN)
 
@@ -209,7 +209,7 @@ def test_neighbours_do_not_overlap_and_none_is_lost():
     assert html_tags.render("x", [(0, 1)], pair, str) in ("<b>x</b><i></i>", "<i></i><b>x</b>")
 
 
-def test_a_flow_reads_as_a_reader_does():
+def test_entities_of_a_flow_are_decoded():
     (flow,) = parse("a &lt; &eacute;")
     assert isinstance(flow, Flow)
     assert flow.text == "a < é"

@@ -34,14 +34,14 @@ def test_each_sentence_goes_through_both_models(install):
     assert "via='en'" in repr(found)
 
 
-def test_what_goes_wrong_on_either_leg_is_said(install):
+def test_warnings_of_both_legs_are_reported(install):
     install("de-en", "en-fr")
     (result,) = translate(["the old house 42"], to="fr", source="de", glossary={"house": "maison"})
     assert "not in the translation: house → maison" in result.warnings
     assert any("maximum length" in w or "over and over" in w for w in result.warnings)
 
 
-def test_what_has_no_words_is_copied(install):
+def test_text_without_words_is_copied(install):
     install("de-en", "en-fr")
     assert translate(" ?! \nhttps://example.com", to="fr", source="de").text == " ?! \nhttps://example.com"
 
@@ -62,7 +62,7 @@ def test_a_pair_of_models_for_other_languages_is_refused(install, asked):
         Translator(["de-en", "en-fr"], **asked)
 
 
-def test_what_cannot_be_had_through_english_is_refused(install):
+def test_options_without_support_through_english_are_refused(install):
     install("de-en", "en-fr")
     translator = Translator(source="de", to="fr")
     with pytest.raises(SettingsError, match=r"^Through English each sentence has one translation, not 2\. Leave out"):
@@ -79,7 +79,7 @@ def onehop(*args, stdin=None):
 
 
 @pytest.mark.parametrize("names", [("--from", "--to"), ("--source", "--target")])
-def test_the_verb_says_what_it_went_through(install, names):
+def test_the_command_line_reports_the_pivot_language(install, names):
     install("de-en", "en-fr", "en-de")
     done = onehop("--json", names[0], "de", names[1], "fr", "a bird\nthe tree")
     assert done.exit_code == 0, done.output
@@ -115,7 +115,7 @@ def test_the_language_of_standard_input_is_identified_and_nothing_is_lost(instal
         (["--from", "de", "--to", "fr", "--json", "--alignments"], "There are no --alignments and --n-best through en"),
     ],
 )
-def test_a_language_that_is_not_there_is_one_line(install, args, message):
+def test_an_unknown_language_is_a_one_line_error(install, args, message):
     install("de-en", "en-fr")
     done = onehop("a bird", *args)
     assert done.exit_code == 2

@@ -27,7 +27,7 @@ def test_a_plan_gets_its_answers_in_order_and_returns():
     assert run(plan()) == ([2, 4], [4, 8])
 
 
-def test_what_a_request_raises_ends_the_plan():
+def test_an_exception_of_a_request_ends_the_plan():
     def plan():
         yield [Doubled(None)]
         pytest.fail("it went on without an answer")

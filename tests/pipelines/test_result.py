@@ -39,7 +39,7 @@ def test_an_empty_translation_is_reported_and_an_empty_source_is_not():
     assert list(Sentence(source="", text="").warnings()) == []
 
 
-def test_what_was_copied_has_no_score_and_needs_no_model():
+def test_copied_sentences_have_no_score_and_need_no_model():
     copied = Sentence(source="42", text="42")
     assert (copied.score, copied.tokens, copied.token_scores, copied.alignment) == (0.0, (), (), None)
 

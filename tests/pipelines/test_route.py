@@ -107,7 +107,7 @@ def test_without_the_identifier_the_model_with_the_language_is_taken(install, mo
         ({"source": "en"}, ModelFileError, "Several models are installed: en-de, en-fr. Choose one with --model, or"),
     ],
 )
-def test_what_there_is_no_way_for(install, asked, error, message):
+def test_language_pairs_without_a_route_are_refused(install, asked, error, message):
     install("en-de", "de-en", "en-fr", "fr-en")
     if "text" in asked:
         (install() / "fr-en.safetensors").unlink()

@@ -80,7 +80,7 @@ def test_short_sources_are_apart_from_long_ones():
 
 
 @pytest.mark.parametrize(("workers", "sizes"), [(1, [6]), (2, [3, 3]), (4, [2, 2, 2]), (9, [1] * 6)])
-def test_no_worker_stands_idle(workers, sizes):
+def test_batches_are_enough_for_all_workers(workers, sizes):
     assert [len(b) for b in batches_by_length([[5]] * 6, 1000, workers)] == sizes
 
 
@@ -101,7 +101,7 @@ def test_many_texts_go_through_in_windows_and_in_order(translator, monkeypatch):
     assert [t.text for t in (first, *stream)] == [t.text for t in whole]
 
 
-def test_a_sampled_sentence_is_named_by_its_place_among_all(translator, monkeypatch):
+def test_the_position_of_a_text_seeds_its_sampling(translator, monkeypatch):
     options = SearchOptions(sample=True, loop_repeats=0)
     whole = translator.translate(["the old house"] * 6, options)
     assert len({t.text for t in whole}) == 6
@@ -133,7 +133,7 @@ def test_a_single_string_is_refused(translator, verb):
         list(getattr(translator, verb)("Hello."))
 
 
-def test_no_texts_no_translations(translator):
+def test_an_empty_list_gives_no_translations(translator):
     assert translator.translate([]) == []
 
 
@@ -216,7 +216,7 @@ def test_a_sentence_longer_than_a_learned_table_is_refused(learned):
         learned.translate(["x" * 23])
 
 
-def test_sinusoids_go_on(translator):
+def test_sinusoidal_positions_have_no_limit(translator):
     long = "x" * (translator.model.settings.max_length + 40)
     (found,) = translator.translate([long], GREEDY)
     assert len(found.tokens) == len(translator.tokenizer.encode(long)) + engine.MORE_THAN_SOURCE

@@ -31,7 +31,7 @@ def translator(request, model_file):
 
 @pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("text", TEXTS)
-def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text, options):
+def test_settled_prefixes_grow_and_the_result_equals_n_best(translator, text, options):
     heard = []
     ids = translator.tokenizer.encode(text)
     found = translator.search(ids, options, settled=lambda settled: heard.append(list(settled)))
@@ -44,7 +44,7 @@ def test_what_is_settled_stays_and_the_result_is_the_usual_one(translator, text,
     assert [t.score for t in found] == pytest.approx([t.score for t in expected], abs=1e-3)
 
 
-def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
+def test_ctranslate2_streams_greedy_search_token_by_token(model_file):
     translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
     heard = []
     (found,) = translator.search(
@@ -56,7 +56,7 @@ def test_a_single_path_is_settled_token_by_token_without_torch(model_file):
     assert heard[: len(found.tokens)] == list(range(1, len(found.tokens) + 1))
 
 
-def test_a_prefix_is_kept_and_goes_on_in_torch(translator):
+def test_torch_continues_a_prefix(translator):
     prefix = translator.tokenizer.encode("a new")
     (found,) = translator.search(translator.tokenizer.encode("the old house"), SearchOptions(), prefix=prefix)
     assert translator.tokenizer.ids(found.tokens)[: len(prefix)] == prefix
@@ -64,7 +64,7 @@ def test_a_prefix_is_kept_and_goes_on_in_torch(translator):
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=4), SearchOptions(beam=1, sample=True)])
-def test_a_search_can_be_given_up(translator, options):
+def test_a_search_can_be_cancelled(translator, options):
     heard = []
 
     def leave(ids):
@@ -81,7 +81,7 @@ def kept(token, parent, state="live", score=-1.0):
     return Kept(token, parent, score, score, state)
 
 
-def test_the_best_that_ended_has_a_say():
+def test_the_best_finished_hypothesis_limits_the_settled_prefix():
     history = History([[[kept(5, 0), kept(6, 0)], [kept(7, 0), kept(8, 0)]]])
     assert shared_by_beam(history) == [5]
     history.steps[0][1].append(kept(3, 0, "finished", -2.0))
@@ -90,7 +90,7 @@ def test_the_best_that_ended_has_a_say():
     assert shared_by_beam(history) == []
 
 
-def test_what_loops_counts_only_for_want_of_others():
+def test_looping_hypotheses_count_only_without_finished_ones():
     history = History([[[kept(5, 0), kept(6, 0, "stopped")], [kept(7, 0)]]])
     assert shared_by_beam(history) == []
     history.steps[0][1].append(kept(3, 0, "finished"))
@@ -98,7 +98,7 @@ def test_what_loops_counts_only_for_want_of_others():
     assert shared_by_beam(History()) == []
 
 
-def test_drawn_paths_follow_their_parents():
+def test_sampled_paths_follow_their_parents():
     first = extended(None, [2], None)
     assert first == [[]]
     both = extended(first, [7, 8], [0, 0])
@@ -114,7 +114,7 @@ def tokenizer(model_file):
 
 @given(text=st.text(max_size=30))
 @settings(max_examples=60, deadline=None)
-def test_the_text_of_a_beginning_is_the_beginning_of_the_text(tokenizer, text):
+def test_decode_complete_of_a_prefix_is_a_prefix_of_the_text(tokenizer, text):
     ids = tokenizer.encode(text)
     whole = tokenizer.decode(ids)
     for end in range(len(ids) + 1):

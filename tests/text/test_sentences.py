@@ -31,7 +31,7 @@ def texts(line, language="en"):
 @given(TEXT, st.sampled_from(["en", "de", "zh-cn", "PT_br", "none", ""]))
 @example("\ud800 One. Two.", "en")
 @example("a\n\nb. C", "en")
-def test_put_together_unchanged_a_line_is_itself(line, language):
+def test_joined_segments_equal_the_line(line, language):
     assert join(split_sentences(line, language)) == line
 
 
@@ -68,7 +68,7 @@ def test_a_line_without_sentences():
     assert split_sentences("  ", "en") == [Segment("  ", "", "")]
 
 
-def test_the_language_is_told_to_the_splitter():
+def test_the_splitter_gets_the_language():
     assert texts("Am 3. Oktober kam er.", "de-AT") == ["Am 3. Oktober kam er."]
     assert texts("Am 3. Oktober kam er.", "en") == ["Am 3.", "Oktober kam er."]
     assert texts("これはペンです。あれは本です。", "ja") == ["これはペンです。", "あれは本です。"]
@@ -89,7 +89,7 @@ def test_a_wide_space_before_a_stop_breaks_no_splitter(space, language):
     assert [t.split() for t in texts(line, language)] == [t.split() for t in texts(plain, language)]
 
 
-def test_a_splitter_that_breaks_leaves_the_line_whole(monkeypatch):
+def test_a_failing_splitter_leaves_the_line_whole(monkeypatch):
     class PanicException(BaseException):
         """Comes from another language."""
 
@@ -135,7 +135,7 @@ def test_the_splitter_gets_a_long_line_in_windows(monkeypatch):
 @pytest.mark.parametrize(
     "line", ["x" + " " * 500_000 + "x", "a." * 250_000, "😀x" * 200_000, "a@" * 200_000, "WWW." + "A.B" * 200_000]
 )
-def test_a_very_long_line_takes_no_long_time(line):
+def test_very_long_lines_are_split_without_loss(line):
     assert join(split_sentences(line, "en")) == line
     assert len(Terms().required(line)) < 2
 
@@ -144,7 +144,7 @@ def test_a_very_long_line_takes_no_long_time(line):
 
 
 @given(TEXT, st.integers(1, 12))
-def test_parts_are_short_enough_and_the_whole_again(line, longest):
+def test_parts_are_short_enough_and_join_to_the_whole(line, longest):
     whole = segment(line)
     parts = split_long(whole, longest, len)
     assert join(parts) == line
@@ -163,12 +163,12 @@ def test_parts_are_short_enough_and_the_whole_again(line, longest):
         ("我们来了，我们看见了。我们赢了，我们走了", ["我们来了，我们看见了。", "我们赢了，我们走了"]),
     ],
 )
-def test_a_sentence_parts_at_the_best_place_near_its_middle(text, expected):
+def test_a_long_sentence_is_split_at_the_best_point_near_its_middle(text, expected):
     parts = split_long(segment(text), len(text) - 1, len)
     assert [part.text for part in parts] == expected
 
 
-def test_what_looks_like_one_character_stays_one():
+def test_grapheme_clusters_are_not_split():
     text = "e\u0301" * 4 + "👩‍💻e"
     parts = [part.text for part in split_long(Segment("", text, ""), 7, len)]
     assert parts == ["e\u0301" * 3, "e\u0301👩‍💻e"]

@@ -176,7 +176,7 @@ def test_a_text_with_fewer_pieces_than_asked_for_gives_all_it_has():
     assert few.decode(few.encode("anything 😀")) == "anything 😀"
 
 
-def test_it_has_learned_to_merge():
+def test_an_encoding_is_shorter_than_its_text():
     text = " ".join(SENTENCES[:20])
     assert len(TOKENIZER.encode(text)) < 0.6 * len(text)
 
@@ -203,7 +203,7 @@ def test_learning_looks_at_a_sample_of_sentences_that_are_not_empty():
     assert limited.model == Tokenizer.learn(SENTENCES[:100], TokenizerSettings(vocab_size=350, sample=100)).model
 
 
-def test_text_with_names_of_special_tokens_learns_no_special_token():
+def test_names_of_special_tokens_in_training_text_stay_text():
     hostile = ["<s> </s> <unk> <pad> <0x41> a\tb \0 \u2581 \u2585 \ud83d"] * 200
     tokenizer = Tokenizer.learn([*hostile, *SENTENCES], SIZE)
     for text in (hostile[0], "<s>", "<0x41>", "A"):
@@ -312,7 +312,7 @@ PIECES = json.dumps(
 ).encode()
 
 
-def test_each_kind_is_recognised():
+def test_each_kind_of_vocabulary_is_recognised():
     pieces = Tokenizer.learn(["some words"] * 9, load_settings("tiny").tokenizer)
     assert isinstance(vocabulary_of(pieces.model), Tokenizer)
     assert isinstance(vocabulary_of(PIECES), WordPieces)
@@ -332,7 +332,7 @@ def test_classes_leave_the_first_id_free():
 
 
 @pytest.mark.parametrize("damaged", [b"{", b'{"model": 3}', b"[1", b'{"model": {}}', b"[" * 100_000])
-def test_a_damaged_one_is_refused(damaged):
+def test_damaged_vocabularies_are_refused(damaged):
     with pytest.raises(ModelFileError) as error:
         vocabulary_of(damaged)
     assert str(error.value) == (
@@ -347,14 +347,14 @@ def test_a_piece_that_is_not_utf8_is_refused():
         vocabulary_of(bytes(model))
 
 
-def test_word_pieces_that_the_library_does_not_take():
+def test_invalid_word_pieces_are_refused():
     described = json.loads(PIECES)
     described["model"]["type"] = "nothing"
     with pytest.raises(ModelFileError, match=r"The word pieces cannot be read \(.*\)\. The file is damaged"):
         vocabulary_of(json.dumps(described).encode()).encode_batch(["dogs"])
 
 
-def test_without_the_library_its_size_is_known_and_the_remedy_said(monkeypatch):
+def test_word_pieces_without_their_library_have_a_size_and_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     found = vocabulary_of(PIECES)
     assert found.vocab_size == 5
