@@ -50,7 +50,7 @@ TEXT = packed(content_xml=CONTENT, styles_xml="<x>keep</x>", meta_xml="<x>keep</
 
 
 @pytest.mark.parametrize(("data", "name"), [(BOOK, "book.epub"), (TEXT, "text.odt")])
-def test_every_file_in_it_is_the_same(translated, data, name):
+def test_unchanged_text_gives_the_same_archive_members(translated, data, name):
     assert unpacked(translated(data, name, str)) == unpacked(data)
 
 
@@ -85,12 +85,12 @@ def test_an_opendocument_text(translated):
     assert unpacked(translated(TEXT, "text.odt"))[1][3] == expected
 
 
-def test_an_archive_that_is_too_large_is_one_line():
+def test_an_archive_that_is_too_large_is_refused():
     with pytest.raises(TextError, match=r"book\.epub has more than 0 MB in it"):
         read_document(BOOK, "book.epub", ReadOptions(max_unpacked=100))
 
 
-def test_an_archive_that_lies_about_its_sizes_is_one_line():
+def test_an_archive_with_false_sizes_is_refused():
     bomb = packed(content_xml="<x>" + " " * 10_000_000)
     lying = bomb.replace((10_000_003).to_bytes(4, "little"), (1000).to_bytes(4, "little"))
     assert lying != bomb
@@ -99,7 +99,7 @@ def test_an_archive_that_lies_about_its_sizes_is_one_line():
 
 
 @pytest.mark.parametrize("at", range(60, 400, 20))
-def test_a_damaged_archive_is_one_line_or_is_read(at):
+def test_a_damaged_archive_is_refused_or_read(at):
     damaged = bytearray(BOOK)
     damaged[at : at + 8] = b"\xff" * 8
     with contextlib.suppress(TextError):

@@ -11,7 +11,7 @@ TABLE = 'id,text,note\n1,"one, ""two""\nthree",x\n2,four {name},\n\n3,"",last'
 @pytest.mark.parametrize(
     ("text", "name"), [(TABLE, "a.csv"), ('a\tb "c\n\td\n', "a.tsv"), ("", "a.csv"), ("a;b\n", "a.csv")]
 )
-def test_nothing_else_changes(same, text, name):
+def test_unchanged_text_gives_the_same_bytes(same, text, name):
     for data in (text.encode(), text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode()):
         assert same(data, name)
 
@@ -29,6 +29,6 @@ def test_a_translation_gets_quotes_where_it_needs_them(translated):
     assert translated("one,two\n", "a.csv", lambda w: words.get(w, w)) == 'one,"zwei,"""\n'
 
 
-def test_an_unknown_column_is_one_line():
+def test_an_unknown_column_is_refused():
     with pytest.raises(SettingsError, match=r"a\.csv has no column 'title'\. It has: id, text, note\."):
         read_document(TABLE.encode(), "a.csv", ReadOptions(fields=("title",)))

@@ -35,11 +35,11 @@ def run_text(run):
     return looks + re.sub(r"<[^>]*>|\s*\n\s*", "", inside)
 
 
-def test_every_part_is_the_same(translated):
+def test_unchanged_text_gives_the_same_parts(translated):
     assert parts(translated(LETTER, "letter.docx", str)) == parts(LETTER)
 
 
-def test_looks_go_with_their_words(translated):
+def test_formatting_moves_with_its_words(translated):
     found = runs(translated(LETTER, "letter.docx"))
     assert found[0] == ["THE OLD HOUSE BY THE SEA"]
     bought = " THAT YOUR BROTHER BOUGHT FOR "
@@ -60,18 +60,18 @@ def test_the_rest_of_the_document_stays(translated):
         assert before["word/document.xml"][1].count(tag.encode()) == after["word/document.xml"][1].count(tag.encode())
 
 
-def test_what_xml_cannot_hold_becomes_the_replacement_character(translated):
+def test_characters_that_xml_forbids_are_replaced(translated):
     """A model with byte fallback may write any byte, also those that the marks of a paragraph are made of."""
     found = translated(LETTER, "letter.docx", lambda word: word + "\x00\x01\x02\x1b")
     assert runs(found)[0] == [" ".join(word + "\ufffd" * 4 for word in ("The", "old", "house", "by", "the", "sea"))]
 
 
-def test_what_is_no_word_document_is_one_line():
+def test_other_files_are_refused():
     with pytest.raises(TextError, match=r"x\.docx is damaged, or of another format: File is not a zip file"):
         read_document(b"text", "x.docx")
 
 
-def test_without_the_extra_it_is_named(monkeypatch):
+def test_a_missing_extra_is_named(monkeypatch):
     monkeypatch.setattr("onehop.errors.is_installed", lambda module: False)
     for name, package in (("x.docx", "lxml"), ("x.po", "polib"), ("x.yml", "PyYAML")):
         with pytest.raises(MissingPackageError, match=rf'needs {package}.*pip install "onehop\[formats\]"'):

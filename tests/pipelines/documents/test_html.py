@@ -15,7 +15,7 @@ STATIC = sorted((Path(__file__).parents[3] / "onehop").glob("**/*.html"))
 
 
 @pytest.mark.parametrize("data", [PAGE.encode(), *(file.read_bytes() for file in STATIC)])
-def test_nothing_else_changes(same, data):
+def test_unchanged_text_gives_the_same_bytes(same, data):
     for each in (data, data.replace(b"\r", b"").replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + data):
         assert same(each, "page.html")
 

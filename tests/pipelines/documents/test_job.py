@@ -82,7 +82,7 @@ def stopped(pipeline, after):
 
 
 @pytest.mark.parametrize(("out", "asked"), [("out", ["three", "two", "four"]), ("one", ["three"])])
-def test_a_stopped_job_goes_on_where_it_was(here, pipeline, out, asked):
+def test_a_stopped_job_resumes(here, pipeline, out, asked):
     paths = ["in"] if out == "out" else ["in/a.txt"]
     with pytest.raises(KilledError):
         run(stopped(pipeline, 1), paths, out)
@@ -94,7 +94,7 @@ def test_a_stopped_job_goes_on_where_it_was(here, pipeline, out, asked):
     assert Path("out/a.txt" if out == "out" else "one").read_text() == "ONE\nTWO\nTHREE\n"
 
 
-def test_what_is_finished_is_not_done_again(here, pipeline):
+def test_finished_files_are_skipped(here, pipeline):
     run(pipeline(), ["in"], "out")
     Path("out/a.txt").write_text("corrected by hand\n")
     Path("in/deep/b.md").write_text("# two\n\nfive\n")
@@ -103,7 +103,7 @@ def test_what_is_finished_is_not_done_again(here, pipeline):
     assert Path("out/deep/b.md").read_text() == "# TWO\n\nFIVE\n"
 
 
-def test_another_translator_begins_anew(here, pipeline):
+def test_another_identity_discards_the_state(here, pipeline):
     run(pipeline(), ["in"], "out")
     assert len(run(pipeline(), ["in"], "out", identity="y")[0]) == 5
 
@@ -130,7 +130,7 @@ def test_a_bad_file_does_not_stop_the_others(here, pipeline):
         (["note.txt"], "out", {"fields": ("a",)}, "--field means nothing in the format text. It is for: json"),
     ],
 )
-def test_what_is_refused(here, paths, out, how, message):
+def test_invalid_jobs_are_refused(here, paths, out, how, message):
     Path("empty").mkdir()
     Path("other").mkdir()
     Path("other/a.txt").write_text("one")

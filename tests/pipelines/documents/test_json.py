@@ -18,7 +18,7 @@ MESSAGES = r"""{
 
 
 @pytest.mark.parametrize("text", [MESSAGES, '"one"', "[]", '{"a": ""}'])
-def test_nothing_else_changes(same, text):
+def test_unchanged_text_gives_the_same_bytes(same, text):
     for data in (text.encode(), text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode()):
         assert same(data, "x.json")
 
@@ -49,11 +49,11 @@ def test_only_some_fields(translated):
     )
 
 
-def test_what_is_not_json_is_one_line():
+def test_invalid_json_is_refused():
     with pytest.raises(TextError, match=r"x\.json is not JSON: .*line 1"):
         read_document(b'{"a": }', "x.json")
 
 
-def test_what_is_nested_too_deeply_is_one_line():
+def test_deep_nesting_is_refused():
     with pytest.raises(TextError, match=r"^x\.json has too much within one another\. Part it into several files\.$"):
         read_document(b"[" * 100_000 + b"]" * 100_000, "x.json")

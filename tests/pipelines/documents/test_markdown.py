@@ -41,7 +41,7 @@ print("hello")  # nothing of this
 
 
 @pytest.mark.parametrize("text", [PAGE, "", "# \n\n*\n", "a | b\n--|--\n c \\| d | e\n", "* a\n\n  b\n\n\tcode\n"])
-def test_nothing_else_changes(same, text):
+def test_unchanged_text_gives_the_same_bytes(same, text):
     for data in (text.encode(), text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode()):
         assert same(data, "page.md")
 

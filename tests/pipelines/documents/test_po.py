@@ -72,7 +72,7 @@ def upper(text):
 
 
 @pytest.mark.parametrize("word", [str, str.upper])
-def test_what_has_no_translation_gets_one(translated, word):
+def test_missing_translations_are_filled_in(translated, word):
     expected = filled(str if word is str else upper)
     assert translated(CATALOG, "de.po", word) == expected
     crlf = CATALOG.replace("\n", "\r\n").encode()
@@ -81,7 +81,7 @@ def test_what_has_no_translation_gets_one(translated, word):
     )
 
 
-def test_what_is_translated_stays(same):
+def test_existing_translations_are_kept(same):
     done = filled(str)
     assert same(done, "de.po")
 
@@ -94,11 +94,11 @@ def test_languages_with_one_or_three_plural_forms(translated):
     assert 'msgstr[0] "%d FILE WAS COPIED."\nmsgstr[1] "%d FILES WERE COPIED."\nmsgstr[2] "%d FILES WERE' in three
 
 
-def test_what_is_no_po_file_is_one_line():
+def test_an_invalid_po_file_is_refused():
     with pytest.raises(TextError, match=r"x\.po is not a PO file: .*\. Check it with msgfmt -c\."):
         read_document(b'msgid "a"\nnonsense\n', "x.po")
 
 
-def test_an_entry_without_a_place_for_its_translation_is_one_line():
+def test_an_entry_without_msgstr_is_refused():
     with pytest.raises(TextError, match=r"x\.po is not a PO file: an entry has no msgstr\. Check it with msgfmt -c\."):
         read_document(b'msgid "a"\n', "x.po")

@@ -52,12 +52,12 @@ Yes.
 
 
 @pytest.mark.parametrize(("text", "name"), [(SRT, "a.srt"), (VTT, "a.vtt"), (SRT.rstrip(), "a.srt"), ("", "a.srt")])
-def test_nothing_else_changes(same, text, name):
+def test_unchanged_text_gives_the_same_bytes(same, text, name):
     for data in (text.encode(), text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode()):
         assert same(data, name)
 
 
-def test_a_sentence_over_cues_is_shared_out_again(translated):
+def test_a_sentence_over_several_cues_is_divided_again(translated):
     found = translated(SRT, "a.srt", lambda word: word.upper() + "!" * 3)
     times = re.findall(r".*-->.*", SRT)
     assert re.findall(r".*-->.*", found) == times

@@ -28,7 +28,7 @@ Yours, Tom
 
 @pytest.mark.parametrize("join_lines", [False, True])
 @pytest.mark.parametrize("text", [LETTER, "", "\n", "one", "a\n\n\n b \t\tc\n", "no end\r\nmixed\n", "x\ry\n"])
-def test_nothing_else_changes(same, text, join_lines):
+def test_unchanged_text_gives_the_same_bytes(same, text, join_lines):
     for data in (text.encode(), text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode()):
         assert same(data, "letter.txt", join_lines=join_lines)
 
@@ -52,7 +52,7 @@ def test_hard_wrapped_lines_are_one_paragraph(translated):
     assert max(map(len, found.split("\n"))) <= max(map(len, LETTER.split("\n")))
 
 
-def test_what_is_no_text_is_one_line():
+def test_files_that_are_not_utf8_are_refused():
     with pytest.raises(TextError, match=r"Line 2 of x\.txt is not UTF-8"):
         read_document(b"one\nGr\xfc\xdfe\n", "x.txt")
     with pytest.raises(TextError, match="UTF-16"):

@@ -29,7 +29,7 @@ def test_through_english_a_copied_sentence_takes_no_other_s_alignment(pipeline):
     assert translate_document(by, document, Memory()) == b"<p>one <b>two</b></p><p>the alte Haus <b>ist</b> da</p>"
 
 
-def test_what_the_model_has_copied_is_where_it_stands():
+def test_copied_text_is_aligned_with_itself():
     flow = flow_of(plain("{name} is here"))
     source, target = "{name} is here", "hier ist {name}"
     sentence = Sentence(source=source, text=target)
@@ -40,7 +40,7 @@ def test_what_the_model_has_copied_is_where_it_stands():
     assert not found.attention[2:, 3:].any()
 
 
-def test_a_sentence_of_tags_is_left_and_told_of(pipeline):
+def test_a_sentence_with_too_many_tags_is_copied_with_a_warning(pipeline):
     text = " ".join(f"<b>w{i}</b>" for i in range(MAX_MARKS))
     told = []
     out = translate_document(
@@ -50,7 +50,7 @@ def test_a_sentence_of_tags_is_left_and_told_of(pipeline):
     assert told == ["a sentence has hundreds of tags, and was left as it is"]
 
 
-def test_windows_have_everything_once():
+def test_windows_contain_every_item_once():
     keys = [str(i) for i in range(5000)]
     found = list(windows(keys))
     assert [key for window in found for key in window] == keys

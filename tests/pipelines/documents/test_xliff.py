@@ -45,12 +45,12 @@ def test_version_two(translated):
     assert translated(NEW, "a.xliff") == NEW.replace("</source>", f"</source>\n{target}")
 
 
-def test_what_is_translated_stays(same):
+def test_existing_translations_are_kept(same):
     assert same(
         OLD.replace("TARGET1", "<target>Klick</target>").replace('<target state="new"/>', "<target>x</target>"), "a.xlf"
     )
 
 
-def test_what_is_no_xml_is_one_line():
+def test_invalid_xml_is_refused():
     with pytest.raises(TextError, match=r"a\.xlf is not XML"):
         read_document(b"<xliff>", "a.xlf")

@@ -35,7 +35,7 @@ second: document
 
 
 @pytest.mark.parametrize("text", [MESSAGES, "", "one", "- a\n-\n- 'b'\n"])
-def test_nothing_else_changes(same, text):
+def test_unchanged_text_gives_the_same_bytes(same, text):
     for data in (text.encode(), text.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + text.encode()):
         assert same(data, "x.yml")
 
@@ -70,12 +70,12 @@ def test_only_some_fields(translated):
     assert translated(text, "x.yml", fields=("text",)) == "id: one\ntext: TWO\nmore:\n  - text: {a: THREE}\n"
 
 
-def test_what_is_not_yaml_is_one_line():
+def test_invalid_yaml_is_refused():
     with pytest.raises(TextError, match=r"x\.yml is not YAML: .*line 1"):
         read_document(b"a: [", "x.yml")
 
 
-def test_aliases_of_aliases_and_circles_are_read_once():
+def test_nested_and_cyclic_aliases_are_read_once():
     bomb = "a0: &a0 word\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
     assert ["".join(flow.characters) for flow in read_document(bomb.encode(), "x.yml").flows] == ["word"]
     assert [str(flow.characters) for flow in read_document(b"&a [*a, *a]\n", "x.yml").flows] == []
