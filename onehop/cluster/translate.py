@@ -23,7 +23,8 @@ from onehop.cluster.inputs import Cells, Format, Input, Piece, find_inputs, head
 from onehop.cluster.outputs import OutputFile, OutputFolder
 from onehop.console import PrepareDisplay
 from onehop.errors import OnehopError, SettingsError, TextError
-from onehop.pipelines.bulk import BulkJob, LinePipeline
+from onehop.pipelines.bulk import BulkJob
+from onehop.pipelines.pivot import LinePipeline
 from onehop.storage.model_label import SUFFIX, describe
 
 _WARNINGS_SHOWN = 10

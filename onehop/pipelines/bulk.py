@@ -15,8 +15,8 @@ from onehop.decoding.engine import ComputeType, EngineName
 from onehop.decoding.options import SearchOptions
 from onehop.errors import TextError
 from onehop.pipelines.glossary import Terms
-from onehop.pipelines.paragraphs import LINE_BREAKS, ParagraphTranslator
-from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.paragraphs import LINE_BREAKS
+from onehop.pipelines.pivot import LinePipeline
 from onehop.pipelines.result import Result
 from onehop.pipelines.translator import Translator
 from onehop.storage.model_label import describe
@@ -38,7 +38,6 @@ class SameText:
         return [Result(source=line, text=line, sentences=()) for line in lines]
 
 
-LinePipeline = ParagraphTranslator | PivotTranslator
 Pipeline = LinePipeline | SameText
 
 

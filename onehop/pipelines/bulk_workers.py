@@ -67,14 +67,6 @@ class _Worker:
         self.process.start()
         theirs.close()  # otherwise the death of the process would not close the connection
 
-    def receive(self) -> _Answer | None:
-        """The answer for its window; None if the process has died."""
-        try:
-            answer: _Answer = self.connection.recv()
-        except (EOFError, OSError):
-            return None
-        return answer
-
     def stop(self) -> None:
         self.connection.close()
         self.process.terminate()
@@ -106,7 +98,9 @@ class _Pool:
         for number, (worker, window) in list(self.busy.items()):
             if worker.connection not in ready:
                 continue
-            answer = worker.receive()
+            answer: _Answer | None = None
+            with suppress(EOFError, OSError):  # the process has died
+                answer = worker.connection.recv()
             del self.busy[number]
             if answer is not None:
                 self.idle.append(worker)

@@ -76,25 +76,20 @@ class Writer:
         If there is a single one, `told` is called with each new part of its text.
         """
         ids = self.tokenizer.encode(prompt)
-        max_tokens = self._available_tokens(ids, most)
+        max_tokens, settings = most, self.model.settings
+        if settings.positions == "learned":
+            max_tokens = min(most, settings.max_length - 1 - len(ids))
+        if max_tokens < 1:
+            raise SettingsError(
+                f"A prompt of {len(ids)} tokens leaves no room in the {settings.max_length} of the model.",
+                "Shorten the prompt.",
+            )
         stream = TextStream(self.tokenizer, ids, told)
         step = Continuation(self.model, ids, max_tokens, stream.add)
         [hypotheses] = search(step, [max_tokens], options, device=next(self.model.parameters()).device)
         texts = [self.tokenizer.decode([*ids, *hypothesis.ids]) for hypothesis in hypotheses]
         stream.send(texts[0])
         return texts
-
-    def _available_tokens(self, prompt: Sequence[int], max_tokens: int) -> int:
-        """`max_tokens`, or fewer if the model has no more positions after the prompt."""
-        settings = self.model.settings
-        if settings.positions == "learned":
-            max_tokens = min(max_tokens, settings.max_length - 1 - len(prompt))
-        if max_tokens < 1:
-            raise SettingsError(
-                f"A prompt of {len(prompt)} tokens leaves no room in the {settings.max_length} of the model.",
-                "Shorten the prompt.",
-            )
-        return max_tokens
 
 
 class TextStream:

@@ -12,8 +12,8 @@ import numpy as np
 from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.html_markup import Flow, Mark, Piece, escaped, parse
 from onehop.pipelines.html_tags import Span, build_elements, by_words, place_elements, render, words
-from onehop.pipelines.paragraphs import ParagraphTranslator, nth_best
-from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.paragraphs import nth_best
+from onehop.pipelines.pivot import LinePipeline, PivotTranslator
 from onehop.pipelines.plan import Plan
 from onehop.pipelines.result import Result, Sentence
 from onehop.shapes import Float
@@ -24,9 +24,7 @@ _NO_BREAK = "\u00a0"
 _SENTENCE_ENDS = frozenset(".!?…。！？")
 
 
-def html_plan(
-    pipeline: ParagraphTranslator | PivotTranslator, documents: Sequence[str], variants: int = 1
-) -> Plan[list[list[Result]]]:
+def html_plan(pipeline: LinePipeline, documents: Sequence[str], variants: int = 1) -> Plan[list[list[Result]]]:
     """`variants` translations of each document, best first; through a pivot language only one.
 
     Raises TooMuchMarkup if a sentence has more tags than can be placed.

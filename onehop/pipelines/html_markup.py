@@ -31,7 +31,8 @@ _NO_COMMENT = re.compile(_TAG)
 _NOT_TRANSLATED = re.compile(
     r"\stranslate\s*=\s*[\"']?no\b|\sclass\s*=\s*(?:\"[^\"]*\bnotranslate\b|'[^']*\bnotranslate\b|notranslate\b)", re.I
 )
-ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+# In a group, so that `ENTITY.split` gives text and entities in turn.
+ENTITY = re.compile(r"(&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});)")
 # HTML's white space. A no-break space is not part of it.
 _SPACES = re.compile(r"[\t\n\f\r]")
 _INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -84,27 +85,17 @@ class Flow:
         return "".join(self.characters)
 
     def add(self, text: str) -> None:
-        end = 0
-        for entity in ENTITY.finditer(text):
-            self._add_plain(text[end : entity.start()])
-            self._add_entity(entity[0])
-            end = entity.end()
-        self._add_plain(text[end:])
-
-    def _add_plain(self, text: str) -> None:
-        self.raw += text
-        self.characters += _SPACES.sub(" ", text)
-
-    def _add_entity(self, entity: str) -> None:
-        """Add an entity as one character. An unknown one, or one for several characters, is added as plain text."""
-        character = html.unescape(entity)
-        if character in _INVISIBLE:
-            self.marks.append(Mark(len(self.characters), entity, "point"))
-        elif (len(character) == 1 and character.isprintable()) or character == "\u00a0":
-            self.raw.append(entity)
-            self.characters.append(character)
-        else:
-            self._add_plain(entity)
+        """Add text. An entity is one character, unless it is unknown or stands for several characters."""
+        for i, part in enumerate(ENTITY.split(text)):
+            character = html.unescape(part) if i % 2 else ""
+            if character in _INVISIBLE:
+                self.marks.append(Mark(len(self.characters), part, "point"))
+            elif (len(character) == 1 and character.isprintable()) or character == "\u00a0":
+                self.raw.append(part)
+                self.characters.append(character)
+            else:
+                self.raw += part
+                self.characters += _SPACES.sub(" ", part)
 
     def spelling(self) -> dict[str, str]:
         """The entity of each character that was written as one."""

@@ -90,6 +90,9 @@ class PivotTranslator:
         )
 
 
+LinePipeline = ParagraphTranslator | PivotTranslator
+
+
 def _chained(text: str, legs: Sequence[Translation]) -> Translation:
     """The translations of all legs as one: scores add up, and tokens are those of the last language."""
     return replace(

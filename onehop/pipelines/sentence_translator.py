@@ -290,9 +290,6 @@ class SentenceTranslator:
         )
 
 
-# --- which engine ---------------------------------------------------------------------------------------------
-
-
 def check_engine_options(device: str | None, engine: str, compute: str | None, threads: int | None) -> None:
     """Refuse invalid and unsupported combinations before a file is read."""
     if engine not in ("auto", "torch", "ctranslate2"):

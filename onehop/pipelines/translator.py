@@ -15,8 +15,7 @@ from onehop.errors import SettingsError, TextError
 from onehop.pipelines.arguments import Glossary, beam_for, errors_name_arguments, terms_of, texts_of
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.lazy_model import LazyModel, Score, check_chain
-from onehop.pipelines.paragraphs import ParagraphTranslator
-from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.pivot import LinePipeline, PivotTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import find_route, parse_language, parse_source
 from onehop.pipelines.sentence_translator import check_engine_options
@@ -197,12 +196,7 @@ class Translator:
         results = [Result.of_lines(parts, [next(lines) for _ in parts[::2]], self.source) for parts in split]
         return results[0] if isinstance(text, str) else results
 
-    def pipeline(
-        self,
-        options: SearchOptions | None = None,
-        terms: Terms | None = None,
-        **how: Any,
-    ) -> ParagraphTranslator | PivotTranslator:
+    def pipeline(self, options: SearchOptions | None = None, terms: Terms | None = None, **how: Any) -> LinePipeline:
         """A pipeline for callers that translate one window of lines after the other.
 
         `how` may have whole_lines, keep_capitals and batch_size, as for `ParagraphTranslator`.

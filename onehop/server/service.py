@@ -18,7 +18,7 @@ from onehop.pipelines.glossary import Terms
 from onehop.pipelines.html import html_plan
 from onehop.pipelines.html_tags import TooMuchMarkup
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of, nth_best
-from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.pivot import LinePipeline
 from onehop.pipelines.plan import Alignments, Plan, Search
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -59,7 +59,7 @@ class Translating(ABC):
     legs: "tuple[Service, ...]"
 
     @abstractmethod
-    def pipeline(self, options: TranslateOptions) -> ParagraphTranslator | PivotTranslator:
+    def pipeline(self, options: TranslateOptions) -> LinePipeline:
         """The pipeline that splits lines into sentences, selects translations and joins them."""
 
     @abstractmethod

@@ -51,11 +51,9 @@ class Identifier:
 
     def guess(self, text: str) -> dict[str, Any] | None:
         """The most probable language of a text and the confidence in percent; None if unknown."""
-        guesses = self.detect(text, 1)
-        if not guesses:
-            return None
-        best = guesses[0]
-        return {"language": str(best["lang"]), "confidence": round(100 * min(1.0, float(best["score"])), 1)}
+        for best in self.detect(text, 1):
+            return {"language": str(best["lang"]), "confidence": round(100 * min(1.0, float(best["score"])), 1)}
+        return None
 
     def choose(self, text: str, languages: Collection[str]) -> str | None:
         """The most probable of some languages; None if unknown, or if the text is clearly in another one."""

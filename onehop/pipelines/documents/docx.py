@@ -115,18 +115,14 @@ def _part(name: str, data: bytes) -> Part | None:
     if not _PARTS.fullmatch(name):
         return None
     root = parse_xml(data, name, "Save the document again.")
-    paragraphs = [_paragraph(element) for element in root.iter(f"{_W}p")]
+    paragraphs = [Paragraph(element, _base_run(element)) for element in root.iter(f"{_W}p")]
+    for paragraph in paragraphs:
+        _Walk(paragraph).children(paragraph.element)
+        keep_placeholders(paragraph.flows)
     return Part(data, root, [p for p in paragraphs if any(flow.characters for flow in p.flows)])
 
 
 # --- reading --------------------------------------------------------------------------------------------------
-
-
-def _paragraph(element: Any) -> Paragraph:
-    paragraph = Paragraph(element, _base_run(element))
-    _Walk(paragraph).children(element)
-    keep_placeholders(paragraph.flows)
-    return paragraph
 
 
 def _formatting(run: Any) -> bytes:

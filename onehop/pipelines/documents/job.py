@@ -12,16 +12,13 @@ from onehop.errors import OnehopError, SettingsError, TextError, check_folder
 from onehop.pipelines.documents import FORMATS, OPTIONS, ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
 from onehop.pipelines.html import model_text
-from onehop.pipelines.paragraphs import ParagraphTranslator
-from onehop.pipelines.pivot import PivotTranslator
+from onehop.pipelines.pivot import LinePipeline
 from onehop.pipelines.result import short_repr
 from onehop.text.language_id import LanguageWatch
 
 _STATE = Path(".onehop") / "segments.jsonl"
 _COMPRESSED = (".gz", ".xz", ".zst")
 _SAMPLE = 20  # flows of the first file whose language is identified
-
-Pipeline = ParagraphTranslator | PivotTranslator
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Job:
         document = read_document(self.files[0].data(), str(self.files[0].source), self.options)
         return "\n".join(model_text(flow) for flow in document.flows[:_SAMPLE])
 
-    def run(self, pipeline: Pipeline, identity: Mapping[str, Any], listener: Listener) -> None:
+    def run(self, pipeline: LinePipeline, identity: Mapping[str, Any], listener: Listener) -> None:
         """Translate all files. An error in one of several files is reported, and the others are translated."""
         memory, watch = Memory(self.state, identity), LanguageWatch(pipeline.source)
         failures = 0
@@ -103,7 +100,7 @@ class Job:
             self.state.unlink(missing_ok=True)
 
     def _translate(
-        self, file: File, data: bytes, pipeline: Pipeline, memory: Memory, watch: LanguageWatch, listener: Listener
+        self, file: File, data: bytes, pipeline: LinePipeline, memory: Memory, watch: LanguageWatch, listener: Listener
     ) -> bytes:
         document = read_document(data, str(file.source), self.options)
         listener.begin(file, len(document.flows))

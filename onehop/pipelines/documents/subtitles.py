@@ -91,13 +91,9 @@ def _group_pieces(group: Sequence[_Cue], escape: Callable[[str], str]) -> Iterat
 
 def _units(text: str) -> Iterator[Unit]:
     """Characters, some of which are written as entities."""
-    at = 0
-    for entity in ENTITY.finditer(text):
-        yield from ((c, " " if c.isspace() else c) for c in text[at : entity.start()])
-        meaning = html.unescape(entity[0])
-        yield from [(entity[0], meaning)] if len(meaning) == 1 else [(c, c) for c in entity[0]]
-        at = entity.end()
-    yield from ((c, " " if c.isspace() else c) for c in text[at:])
+    for i, part in enumerate(ENTITY.split(text)):
+        meaning = html.unescape(part) if i % 2 else ""
+        yield from [(part, meaning)] if len(meaning) == 1 else [(c, " " if c.isspace() else c) for c in part]
 
 
 def _divided(text: str, source: str, group: Sequence[_Cue]) -> str:

@@ -46,9 +46,6 @@ class TranslatedFlow:
     warnings: tuple[str, ...] = ()
 
 
-# --- translation memory ---------------------------------------------------------------------------------------
-
-
 class Memory:
     """Translations so far, by source text. With a path they are stored, and those of a stopped job are loaded.
 
@@ -103,9 +100,6 @@ class Memory:
         """Record that a file is written."""
         self.files[name] = hashlib.sha256(data).hexdigest()
         self._write([{"file": name, "hash": self.files[name]}])
-
-
-# --- a document -----------------------------------------------------------------------------------------------
 
 
 def translate_document(
