@@ -205,7 +205,7 @@ def make_systems(
         logging.set_verbosity_error()
         (folder / "model.safetensors").write_bytes(save(to_marian(weights, settings), {"format": "pt"}))
         write_json(folder / "config.json", config(settings, vocab))
-        write_json(folder / "generation_config.json", generation_config(settings))
+        write_json(folder / "generation_config.json", generation_config(settings, 0.6))
         for name, dtype in TYPES.items():
             read = MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=dtype)
             systems[f"Hugging Face {name}"] = Marian(read.eval().to(device))
