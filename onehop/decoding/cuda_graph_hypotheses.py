@@ -77,10 +77,14 @@ class LoopCounts:
         return (self.equal >= self.needed).any(1)
 
 
+class NotNumbersError(OnehopError):
+    """A log-probability is NaN."""
+
+
 def _check_numbers(values: Float[np.ndarray, "..."]) -> None:
     """Refuse NaN before it is ranked."""
     if np.isnan(values).any():
-        raise OnehopError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
+        raise NotNumbersError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
 
 
 class DeviceHypotheses:

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DeviceHypotheses, DevicePaths
+from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DeviceHypotheses, DevicePaths, NotNumbersError
 from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
 from onehop.decoding.options import Hypothesis, Ids, SearchOptions
 from onehop.decoding.request import Request
+from onehop.decoding.split_products import SplitProducts
 from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import EOS, PAD
@@ -40,10 +41,18 @@ Pool = Any  # torch's handle of a memory pool, which has no public type
 class ShapeGraphs:
     """The two graphs of one shape: start of a batch, and one step. Their memory holds one batch."""
 
-    def __init__(self, model: Transformer, shape: Shape, operations: Operations, pool: Pool, memory: Tensor) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        shape: Shape,
+        operations: Operations,
+        pool: Pool,
+        memory: Tensor,
+        products: SplitProducts | None = None,
+    ) -> None:
         device = model.embedding.weight.device
         self.shape, self.memory = shape, memory
-        self.decoder = Decoder(model, shape, operations, memory)
+        self.decoder = Decoder(model, shape, operations, memory, products)
         search = DevicePaths if shape.greedy else DeviceBeams
         self.hypotheses: DeviceHypotheses = search(shape, model.vocab_size, device, operations)
         self.min_length = torch.zeros((), dtype=torch.int64, device=device)
@@ -138,6 +147,7 @@ class CapturedSearch:
         self.model, self.operations = model, operations
         self.graphs: OrderedDict[Shape, ShapeGraphs] = OrderedDict()
         self.addresses = self.weight_addresses()
+        self.products = self.new_products()
         self.pool: Pool = None
         self.memory: Tensor | None = None
         self.lock = threading.Lock()  # the memory holds one batch
@@ -162,6 +172,14 @@ class CapturedSearch:
         device = self.model.embedding.weight.device
         with self.lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             shape = Shape.of(sources, max_lengths, options, self.model.settings)
+            try:
+                return self.graphs_for(shape).search(sources, request)
+            except NotNumbersError:
+                if self.products is None:
+                    raise
+            # Perhaps a number was beyond float16's range. The cache may hold NaN now.
+            self.products = self.memory = None
+            self.evict(len(self.graphs))
             return self.graphs_for(shape).search(sources, request)
 
     def graphs_for(self, shape: Shape) -> ShapeGraphs:
@@ -169,12 +187,13 @@ class CapturedSearch:
         if self.addresses != (addresses := self.weight_addresses()):  # the weights have moved
             self.evict(len(self.graphs))
             self.memory = None  # dtype or device may have changed
+            self.products = self.new_products()
             self.addresses = addresses
         if shape not in self.graphs:
             memory = self.memory_for(shape)
             if not self.graphs:  # torch frees a pool with its last graph, and refuses to reuse it
                 self.pool = self.new_pool()
-            self.graphs[shape] = ShapeGraphs(self.model, shape, self.operations, self.pool, memory)
+            self.graphs[shape] = ShapeGraphs(self.model, shape, self.operations, self.pool, memory, self.products)
         self.graphs.move_to_end(shape)
         return self.graphs[shape]
 
@@ -209,6 +228,12 @@ class CapturedSearch:
             torch.cuda.synchronize()
         for _ in range(count):
             self.graphs.popitem(last=False)
+
+    def new_products(self) -> SplitProducts | None:
+        """float32 products on a GPU are split."""
+        weight = self.model.embedding.weight
+        splits = weight.is_cuda and weight.dtype == torch.float32
+        return SplitProducts(self.operations.split) if splits else None
 
     def new_pool(self) -> Pool:
         return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None

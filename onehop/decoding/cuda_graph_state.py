@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol, cast, runtime_checkable
 
 import torch
@@ -13,6 +15,7 @@ from torch.nn import functional as F
 from onehop.config import ModelSettings
 from onehop.decoding import one_token
 from onehop.decoding.options import Ids, SearchOptions
+from onehop.decoding.split_products import FEWEST_ROWS, SplitProducts
 from onehop.model import kernels
 from onehop.model.transformer import AddNorm, Layer, Tokens, Transformer
 from onehop.text.tokenizer import EOS, PAD
@@ -27,6 +30,7 @@ class Operations(Protocol):
     add_norm: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
     best_of_rows: Callable[[Tensor, int, int, Tensor, Tensor], tuple[Tensor, Tensor]]
     keep_best: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int, int], None]
+    split: Callable[[Tensor, Tensor, bool], None]
 
 
 def operations(device: torch.device) -> Operations:
@@ -136,17 +140,31 @@ class LayerSlots:
         self.source_keys.copy_(k.transpose(1, 2))
         self.source_values.copy_(v.transpose(1, 2))
 
+    def step_weights(self) -> list[Tensor]:
+        """The weights of the products in a step."""
+        layer, cross = self.layer, self.layer.cross_attention
+        assert cross is not None
+        feed = layer.feed_forward
+        linears = (layer.self_attention.w_o, cross.w_q, cross.w_o, feed.w_1, feed.w_2)
+        return [self.w_qkv, *(linear.weight for linear in linears)]
+
 
 class Decoder:
     """The model over fixed addresses: `begin` for a batch of sources, then `logits` for each token."""
 
     def __init__(
-        self, model: Transformer, shape: Shape, operations: Operations, memory: Float[Tensor, " elements"]
+        self,
+        model: Transformer,
+        shape: Shape,
+        operations: Operations,
+        memory: Float[Tensor, " elements"],
+        products: SplitProducts | None = None,
     ) -> None:
         """`memory` holds keys and values. It must be finite, zeros or values of other batches: 0 × NaN is NaN."""
         model.source_input.ensure_length(shape.source)
         model.target_input.ensure_length(shape.capacity)
         self.model, self.operations = model, operations
+        self.products = products if shape.rows >= FEWEST_ROWS else None
         device = model.embedding.weight.device
         self.src = torch.full((shape.sentences, shape.source), EOS, dtype=torch.int64, device=device)
         self.lengths = torch.zeros(shape.sentences, dtype=torch.int64, device=device)
@@ -158,6 +176,13 @@ class Decoder:
         self.tables = (model.source_input.positions, model.target_input.positions)
 
     def begin(self) -> None:
+        with self.products or nullcontext():
+            self._begin()
+        if self.products is not None:
+            weights = chain.from_iterable(layer.step_weights() for layer in self.layers)
+            self.products.prepare([*weights, self.model.output_weight])
+
+    def _begin(self) -> None:
         src = Tokens.padded(self.src, PAD)
         assert src.token_mask is not None
         memory = self.model.encode(src)
@@ -170,6 +195,10 @@ class Decoder:
         self, tokens: Int[Tensor, " rows"], origins: Int[Tensor, "rows capacity"]
     ) -> Float[Tensor, "rows vocab"]:
         """Logits after one more token per row."""
+        with self.products or nullcontext():
+            return self._logits(tokens, origins)
+
+    def _logits(self, tokens: Tensor, origins: Tensor) -> Tensor:
         model = self.model
         x = model.target_input(model.embed_target(tokens[:, None]), self.position.expand(len(tokens), 1))[:, 0]
         for layer in self.layers:

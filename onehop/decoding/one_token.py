@@ -9,11 +9,25 @@ same functions for a GPU.
 import math
 
 import torch
-from jaxtyping import Float, Float64, Int
+from jaxtyping import Float, Float16, Float64, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 Rows = Float[Tensor, "rows d_model"]
+# Powers of two that keep small numbers out of float16's subnormals: activations are below 4,094 and near one, weights
+# smaller. A low half of a weight becomes as large as its high half.
+SCALE, LOW_SCALE = 2.0**4, 2.0**11
+
+
+def split(x: Float[Tensor, "rows width"], halves: Float16[Tensor, "rows depth"], is_weight: bool) -> None:
+    """Write x as three blocks of float16 columns: a row of activations times a row of weights is the split product.
+
+    The small products come first, because tensor cores truncate their sums.
+    """
+    scaled = x / SCALE if is_weight else x * SCALE
+    high = scaled.half().float()
+    low = scaled - high
+    halves.copy_(torch.cat([high, low * LOW_SCALE, high] if is_weight else [low, high / LOW_SCALE, high], dim=1))
 
 
 def attend_past(

@@ -108,6 +108,20 @@ def test_kernel_of_add_and_norm_gives_the_same(fast, width):
     torch.testing.assert_close(fast.add_norm(x, added, gain, bias, 1e-5), expected)
 
 
+@pytest.mark.parametrize("width", [8, 24, 512])
+@pytest.mark.parametrize("is_weight", [False, True])
+def test_kernel_of_halves_gives_the_same(fast, width, is_weight):
+    torch.manual_seed(width)
+    x = normal(5, width) * 10.0 ** torch.arange(-5, 5, 2, device=DEVICE)[:, None]
+    ours, expected = (torch.empty(5, 3 * width, dtype=torch.float16, device=DEVICE) for _ in range(2))
+    plain.split(x, expected, is_weight)
+    fast.split(x, ours, is_weight)
+    assert torch.equal(ours, expected)
+    high, low = expected.double()[:, -width:], expected.double()[:, :width]
+    if not is_weight:
+        torch.testing.assert_close((high + low) / plain.SCALE, x.double(), rtol=2.0**-22, atol=2.0**-29)
+
+
 @pytest.mark.parametrize("vocab", [5, 300, 9000])
 @pytest.mark.parametrize("few", [1, 3, 5])
 @pytest.mark.parametrize("position", [0, 2])

@@ -13,6 +13,30 @@ PART = 512  # logits per warp
 MANY = 1024  # programs that fill a GPU with one or two warps each
 
 
+@triton.jit
+def split_kernel(x, halves, WIDTH: tl.constexpr, TILE: tl.constexpr, IS_WEIGHT: tl.constexpr):
+    """One row."""
+    row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, TILE)
+    inside = columns < WIDTH
+    scaled = tl.load(x + row * WIDTH + columns, mask=inside, other=0.0) * (0.0625 if IS_WEIGHT else 16.0)
+    high = scaled.to(tl.float16)
+    low = scaled - high.to(tl.float32)
+    line = halves + row * 3 * WIDTH + columns
+    if IS_WEIGHT:
+        tl.store(line, high, mask=inside)
+        tl.store(line + WIDTH, (low * 2048.0).to(tl.float16), mask=inside)
+    else:
+        tl.store(line, low.to(tl.float16), mask=inside)
+        tl.store(line + WIDTH, (high.to(tl.float32) / 2048.0).to(tl.float16), mask=inside)
+    tl.store(line + 2 * WIDTH, high, mask=inside)
+
+
+def split(x: Tensor, halves: Tensor, is_weight: bool) -> None:
+    """Write x as three blocks of float16 columns for a split product."""
+    rows, width = x.shape
+    split_kernel[(rows,)](x, halves, WIDTH=width, TILE=triton.next_power_of_2(width), IS_WEIGHT=is_weight, num_warps=4)
+
+
 @triton.jit(do_not_specialize=["rows", "capacity"])
 def past_kernel(
     qkv, keys, values, origins, position, out, rows, capacity, scale,
