@@ -233,7 +233,7 @@ class CapturedSearch:
         """float32 products on a GPU are split."""
         weight = self.model.embedding.weight
         splits = weight.is_cuda and weight.dtype == torch.float32
-        return SplitProducts(self.operations.split) if splits else None
+        return SplitProducts(self.operations.split, self.operations.relu) if splits else None
 
     def new_pool(self) -> Pool:
         return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -25,9 +25,10 @@ from onehop.text.tokenizer import EOS, PAD
 class Operations(Protocol):
     """The functions of `one_token`, plain or as kernels."""
 
-    attend_past: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-    attend_source: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    add_norm: Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
+    attend_past: Callable[..., Tensor]
+    attend_source: Callable[..., Tensor]
+    add_norm: Callable[..., Tensor]
+    relu: Callable[[Tensor, Tensor], Tensor]
     best_of_rows: Callable[[Tensor, int, int, Tensor, Tensor], tuple[Tensor, Tensor]]
     keep_best: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int, int], None]
     split: Callable[[Tensor, Tensor, bool], None]
@@ -213,17 +214,17 @@ class Decoder:
         layer, op, cross = slots.layer, self.operations, slots.layer.cross_attention
         assert cross is not None
         assert layer.cross_add_norm is not None
+        width = cross.w_o.in_features
 
         def attend_to_past(y: Tensor) -> Tensor:
             qkv = F.linear(y, slots.w_qkv, slots.b_qkv)
-            out: Tensor = layer.self_attention.w_o(
-                op.attend_past(qkv, slots.keys, slots.values, origins, self.position)
-            )
+            past = (slots.keys, slots.values, origins, self.position)
+            out: Tensor = layer.self_attention.w_o(self.run(op.attend_past, width, qkv, *past))
             return out
 
         def attend_to_source(y: Tensor) -> Tensor:
-            heads = op.attend_source(cross.w_q(y), slots.source_keys, slots.source_values, self.lengths)
-            out: Tensor = cross.w_o(heads)
+            source = (slots.source_keys, slots.source_values, self.lengths)
+            out: Tensor = cross.w_o(self.run(op.attend_source, width, cross.w_q(y), *source))
             return out
 
         def feed_forward(y: Tensor) -> Tensor:
@@ -238,7 +239,13 @@ class Decoder:
         norm: nn.LayerNorm = wrap.norm
         if wrap.pre:
             return x + sublayer(norm(x))
-        return self.operations.add_norm(x, sublayer(x), norm.weight, norm.bias, norm.eps)
+        return self.run(self.operations.add_norm, x.shape[1], x, sublayer(x), norm.weight, norm.bias, norm.eps)
+
+    def run(self, operation: Callable[..., Tensor], width: int, x: Tensor, *rest: Any) -> Tensor:
+        """An operation, whose result has this width. A split product reads the result next."""
+        if self.products is None:
+            return operation(x, *rest)
+        return self.products.run(operation, len(x), width, x, *rest)
 
 
 def _logits_in_float32(x: Float[Tensor, "rows d_model"], weight: Float[Tensor, "vocab d_model"]) -> Tensor:

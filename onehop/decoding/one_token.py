@@ -13,13 +13,14 @@ from jaxtyping import Float, Float16, Float64, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-Rows = Float[Tensor, "rows d_model"]
+Rows = Float[Tensor, "rows width"]
+Halves = Float16[Tensor, "rows depth"]
 # Powers of two that keep small numbers out of float16's subnormals: activations are below 4,094 and near one, weights
 # smaller. A low half of a weight becomes as large as its high half.
 SCALE, LOW_SCALE = 2.0**4, 2.0**11
 
 
-def split(x: Float[Tensor, "rows width"], halves: Float16[Tensor, "rows depth"], is_weight: bool) -> None:
+def split(x: Rows, halves: Halves, is_weight: bool) -> None:
     """Write x as three blocks of float16 columns: a row of activations times a row of weights is the split product.
 
     The small products come first, because tensor cores truncate their sums.
@@ -30,12 +31,20 @@ def split(x: Float[Tensor, "rows width"], halves: Float16[Tensor, "rows depth"],
     halves.copy_(torch.cat([high, low * LOW_SCALE, high] if is_weight else [low, high / LOW_SCALE, high], dim=1))
 
 
+def _split_too(out: Rows, halves: Halves | None) -> Rows:
+    """Write the halves of a result, if its reader wants them."""
+    if halves is not None:
+        split(out, halves, False)
+    return out
+
+
 def attend_past(
     qkv: Float[Tensor, "rows h_d_k_d_k_d_v"],
     keys: Float[Tensor, "capacity rows heads d_k"],
     values: Float[Tensor, "capacity rows heads d_v"],
     origins: Int[Tensor, "rows capacity"],
     position: Int[Tensor, ""],
+    halves: Halves | None = None,
 ) -> Float[Tensor, "rows h_d_v"]:
     """Write the new tokens' keys and values at their position and attend to all up to there."""
     capacity, rows, heads, d_k = keys.shape
@@ -46,7 +55,7 @@ def attend_past(
     past_keys, past_values = keys[times, origins], values[times, origins]
     scores = torch.einsum("rhd,rthd->rht", q.reshape(rows, heads, d_k), past_keys) / math.sqrt(d_k)
     weights = scores.masked_fill(times > position, -math.inf).softmax(-1)
-    return torch.einsum("rht,rthd->rhd", weights, past_values).flatten(1)
+    return _split_too(torch.einsum("rht,rthd->rhd", weights, past_values).flatten(1), halves)
 
 
 def attend_source(
@@ -54,6 +63,7 @@ def attend_source(
     keys: Float[Tensor, "sentences source heads d_k"],
     values: Float[Tensor, "sentences source heads d_v"],
     lengths: Int[Tensor, " sentences"],
+    halves: Halves | None = None,
 ) -> Float[Tensor, "rows h_d_v"]:
     """Attend to the source. Each sentence has the same number of consecutive rows."""
     sentences, source, heads, d_k = keys.shape
@@ -61,13 +71,24 @@ def attend_source(
     scores = torch.einsum("sbhd,sthd->sbht", queries, keys) / math.sqrt(d_k)
     outside = torch.arange(source, device=q.device) >= lengths[:, None]
     weights = scores.masked_fill(outside[:, None, None], -math.inf).softmax(-1)
-    return torch.einsum("sbht,sthd->sbhd", weights, values).reshape(len(q), -1)
+    return _split_too(torch.einsum("sbht,sthd->sbhd", weights, values).reshape(len(q), -1), halves)
 
 
 def add_norm(
-    x: Rows, added: Rows, gain: Float[Tensor, " d_model"], bias: Float[Tensor, " d_model"], eps: float
+    x: Rows,
+    added: Rows,
+    gain: Float[Tensor, " width"],
+    bias: Float[Tensor, " width"],
+    eps: float,
+    halves: Halves | None = None,
 ) -> Rows:
-    return F.layer_norm(x + added, gain.shape, gain, bias, eps)
+    return _split_too(F.layer_norm(x + added, gain.shape, gain, bias, eps), halves)
+
+
+def relu(x: Float[Tensor, "*rows width"], halves: Halves) -> Float[Tensor, "*rows width"]:
+    out = x.relu()
+    split(out.flatten(0, -2), halves, False)
+    return out
 
 
 def best_of_rows(

@@ -21,9 +21,9 @@ FEWEST_ROWS = 32  # with fewer rows a product only reads its weights, and the ha
 class SplitProducts(TorchFunctionMode):
     """Within this context each `F.linear` is computed in halves. A number beyond float16's range gives NaN."""
 
-    def __init__(self, split: Callable[[Tensor, Tensor, bool], None]) -> None:
+    def __init__(self, split: Callable[[Tensor, Tensor, bool], None], relu: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__()
-        self.split = split
+        self.split, self.relu = split, relu
         self.prepared = WeakTensorKeyDictionary()  # weights to their halves, which captured steps read
         self.last: tuple[Tensor, Tensor] | None = None  # projections of the same rows split them once
 
@@ -35,7 +35,17 @@ class SplitProducts(TorchFunctionMode):
             self.split(weight, self.prepared[weight], True)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.relu:
+            x = args[0].contiguous()
+            return self.run(self.relu, x.numel() // x.shape[-1], x.shape[-1], x)
         return (self.linear if func is F.linear else func)(*args, **(kwargs or {}))
+
+    def run(self, operation: Callable[..., Tensor], rows: int, width: int, *arguments: Any) -> Tensor:
+        """An operation that writes the halves of its result, too. The next product reads them."""
+        halves = torch.empty(rows, 3 * width, dtype=torch.float16, device=arguments[0].device)
+        out = operation(*arguments, halves)
+        self.last = (out, halves)
+        return out
 
     def __exit__(self, *error: Any) -> None:
         self.last = None

@@ -122,6 +122,36 @@ def test_kernel_of_halves_gives_the_same(fast, width, is_weight):
         torch.testing.assert_close((high + low) / plain.SCALE, x.double(), rtol=2.0**-22, atol=2.0**-29)
 
 
+def halves_of(x: Tensor) -> Tensor:
+    halves = torch.empty(len(x), 3 * x.shape[1], dtype=torch.float16, device=DEVICE)
+    plain.split(x, halves, False)
+    return halves
+
+
+@pytest.mark.parametrize("which", ["plain", "kernel"])
+@pytest.mark.parametrize("shape", SHAPES[:3])
+def test_operations_write_the_halves_of_their_results(fast, shape, which):
+    module = plain if which == "plain" else fast
+    x, _, gain, bias = normal(6, 24), normal(6, 24), normal(24), normal(24)
+    calls = [
+        (module.attend_past, past(shape)),
+        (module.attend_source, source(shape)),
+        (module.add_norm, (x, x, gain, bias, 1e-5)),
+        (module.relu, (x,)),
+    ]
+    for operation, arguments in calls:
+        rows, heads, width = len(arguments[0]), shape[2], shape[4]
+        wide = heads * width if operation in (module.attend_past, module.attend_source) else 24
+        halves = torch.full((rows, 3 * wide), torch.nan, dtype=torch.float16, device=DEVICE)
+        out = operation(*arguments, halves)
+        assert torch.equal(halves, halves_of(out))
+        if operation is not module.relu:
+            assert torch.equal(out, operation(*arguments))
+    x[0, 0] = math.nan
+    relu = module.relu(x, torch.empty(6, 72, dtype=torch.float16, device=DEVICE))
+    torch.testing.assert_close(relu, x.relu(), equal_nan=True, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("vocab", [5, 300, 9000])
 @pytest.mark.parametrize("few", [1, 3, 5])
 @pytest.mark.parametrize("position", [0, 2])

@@ -34,7 +34,8 @@ def test_a_product_is_nearly_as_exact_as_in_float32(x_size, weight_size):
     torch.manual_seed(1)
     x, weight, bias = x_size * normal(2, 20, 512), weight_size * normal(48, 512), normal(48)
     exact = F.linear(x.double(), weight.double())
-    with SplitProducts(cuda_graph_state.operations(x.device).split):
+    how = cuda_graph_state.operations(x.device)
+    with SplitProducts(how.split, how.relu):
         split = F.linear(x, weight)
         with_bias = F.linear(x, weight, bias)
     # float32 itself is 2e-7 to 6e-7 off; tensor cores truncate sums instead of rounding them
@@ -47,7 +48,7 @@ def test_a_product_is_nearly_as_exact_as_in_float32(x_size, weight_size):
 def test_numbers_beyond_float16_give_nan():
     x, weight = normal(4, 16), normal(8, 16)
     x[1, 3] = 1e5
-    with SplitProducts(one_token.split):
+    with SplitProducts(one_token.split, one_token.relu):
         out = F.linear(x.cpu(), weight.cpu())
     assert out.isnan().all(dim=1).tolist() == [False, True, False, False]
 
@@ -59,7 +60,7 @@ def test_rows_are_split_once_and_prepared_weights_not_again():
         splits.append((len(x), is_weight))
         one_token.split(x, halves, is_weight)
 
-    products = SplitProducts(split)
+    products = SplitProducts(split, one_token.relu)
     x, one, other = torch.randn(3, 8), torch.randn(5, 8), torch.randn(6, 8)
     products.prepare([one])
     address = products.prepared[one].data_ptr()
@@ -99,7 +100,7 @@ def engines(monkeypatch):
     def of(model):
         fast = TorchEngine(model)
         fast.captured = CapturedSearch(model, one_token)
-        fast.captured.products = SplitProducts(one_token.split)
+        fast.captured.products = SplitProducts(one_token.split, one_token.relu)
         return TorchEngine(model, capture=False), fast
 
     return of

@@ -14,21 +14,29 @@ MANY = 1024  # programs that fill a GPU with one or two warps each
 
 
 @triton.jit
+def store_halves(line, number, mask, WIDTH: tl.constexpr):
+    """Activations as three blocks of float16 columns."""
+    scaled = number * 16.0
+    high = scaled.to(tl.float16)
+    tl.store(line, (scaled - high.to(tl.float32)).to(tl.float16), mask=mask)
+    tl.store(line + WIDTH, (high.to(tl.float32) / 2048.0).to(tl.float16), mask=mask)
+    tl.store(line + 2 * WIDTH, high, mask=mask)
+
+
+@triton.jit
 def split_kernel(x, halves, WIDTH: tl.constexpr, TILE: tl.constexpr, IS_WEIGHT: tl.constexpr):
     """One row."""
     row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, TILE)
     inside = columns < WIDTH
-    scaled = tl.load(x + row * WIDTH + columns, mask=inside, other=0.0) * (0.0625 if IS_WEIGHT else 16.0)
-    high = scaled.to(tl.float16)
-    low = scaled - high.to(tl.float32)
+    number = tl.load(x + row * WIDTH + columns, mask=inside, other=0.0)
     line = halves + row * 3 * WIDTH + columns
     if IS_WEIGHT:
+        high = (number / 16.0).to(tl.float16)
         tl.store(line, high, mask=inside)
-        tl.store(line + WIDTH, (low * 2048.0).to(tl.float16), mask=inside)
+        tl.store(line + WIDTH, ((number / 16.0 - high.to(tl.float32)) * 2048.0).to(tl.float16), mask=inside)
+        tl.store(line + 2 * WIDTH, high, mask=inside)
     else:
-        tl.store(line, low.to(tl.float16), mask=inside)
-        tl.store(line + WIDTH, (high.to(tl.float32) / 2048.0).to(tl.float16), mask=inside)
-    tl.store(line + 2 * WIDTH, high, mask=inside)
+        store_halves(line, number, inside, WIDTH)
 
 
 def split(x: Tensor, halves: Tensor, is_weight: bool) -> None:
@@ -39,9 +47,9 @@ def split(x: Tensor, halves: Tensor, is_weight: bool) -> None:
 
 @triton.jit(do_not_specialize=["rows", "capacity"])
 def past_kernel(
-    qkv, keys, values, origins, position, out, rows, capacity, scale,
+    qkv, keys, values, origins, position, out, halves, rows, capacity, scale,
     HEADS: tl.constexpr, D_K: tl.constexpr, D_V: tl.constexpr,
-    K_TILE: tl.constexpr, V_TILE: tl.constexpr, TILE: tl.constexpr,
+    K_TILE: tl.constexpr, V_TILE: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """One head of one row. Its new key and value stay in registers."""
     row, head = tl.program_id(0), tl.program_id(1)
@@ -77,9 +85,13 @@ def past_kernel(
         blend = blend * shrink + tl.sum(weights[:, None] * past_v.to(tl.float32), 0)
         largest = larger
     tl.store(out + (row * HEADS + head) * D_V + v_columns, (blend / total).to(out.dtype.element_ty), mask=in_v)
+    if SPLIT:
+        store_halves(halves + (row * 3 * HEADS + head) * D_V + v_columns, blend / total, in_v, HEADS * D_V)
 
 
-def attend_past(qkv: Tensor, keys: Tensor, values: Tensor, origins: Tensor, position: Tensor) -> Tensor:
+def attend_past(
+    qkv: Tensor, keys: Tensor, values: Tensor, origins: Tensor, position: Tensor, halves: Tensor | None = None
+) -> Tensor:
     """Write the new tokens' keys and values at their position and attend to all up to there."""
     capacity, rows, heads, d_k = keys.shape
     d_v = values.shape[3]
@@ -87,18 +99,18 @@ def attend_past(qkv: Tensor, keys: Tensor, values: Tensor, origins: Tensor, posi
     # With few rows, more threads work on each, to fill the GPU.
     tile, warps = (64, 4) if rows * heads < MANY else (16, 1)
     past_kernel[(rows, heads)](
-        qkv, keys, values, origins, position, out, rows, capacity, d_k**-0.5,
+        qkv, keys, values, origins, position, out, halves, rows, capacity, d_k**-0.5,
         HEADS=heads, D_K=d_k, D_V=d_v, K_TILE=triton.next_power_of_2(d_k), V_TILE=triton.next_power_of_2(d_v),
-        TILE=tile, num_warps=warps,
+        TILE=tile, SPLIT=halves is not None, num_warps=warps,
     )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["source"])
 def source_kernel(
-    q, keys, values, lengths, out, source, scale,
+    q, keys, values, lengths, out, halves, source, scale,
     HEADS: tl.constexpr, D_K: tl.constexpr, D_V: tl.constexpr, K_TILE: tl.constexpr, V_TILE: tl.constexpr,
-    BEAM: tl.constexpr, QUERIES: tl.constexpr, TILE: tl.constexpr,
+    BEAM: tl.constexpr, QUERIES: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """One head of all rows of one sentence: its keys and values are read once."""
     sentence, head = tl.program_id(0), tl.program_id(1)
@@ -127,11 +139,14 @@ def source_kernel(
         total = total * shrink + tl.sum(weights, 1)
         blend = blend * shrink[:, None] + tl.sum(weights[:, :, None] * v.to(tl.float32)[None, :, :], 1)
         largest = larger
-    blend = (blend / total[:, None]).to(out.dtype.element_ty)
-    tl.store(out + rows[:, None] * D_V + v_columns[None, :], blend, mask=real[:, None] & in_v[None, :])
+    blend, written = blend / total[:, None], real[:, None] & in_v[None, :]
+    tl.store(out + rows[:, None] * D_V + v_columns[None, :], blend.to(out.dtype.element_ty), mask=written)
+    if SPLIT:
+        lines = ((sentence * BEAM + beams) * 3 * HEADS + head) * D_V
+        store_halves(halves + lines[:, None] + v_columns[None, :], blend, written, HEADS * D_V)
 
 
-def attend_source(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> Tensor:
+def attend_source(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, halves: Tensor | None = None) -> Tensor:
     """Attend to the source; each sentence has the same number of consecutive rows."""
     sentences, source, heads, d_k = keys.shape
     d_v, beam = values.shape[3], len(q) // sentences
@@ -139,15 +154,17 @@ def attend_source(q: Tensor, keys: Tensor, values: Tensor, lengths: Tensor) -> T
     queries = triton.next_power_of_2(beam)
     warps = 4 if sentences * heads < MANY or queries > 4 else 2
     source_kernel[(sentences, heads)](
-        q, keys, values, lengths, out, source, d_k**-0.5,
+        q, keys, values, lengths, out, halves, source, d_k**-0.5,
         HEADS=heads, D_K=d_k, D_V=d_v, K_TILE=triton.next_power_of_2(d_k), V_TILE=triton.next_power_of_2(d_v),
-        BEAM=beam, QUERIES=queries, TILE=max(2, 32 // queries), num_warps=warps,
+        BEAM=beam, QUERIES=queries, TILE=max(2, 32 // queries), SPLIT=halves is not None, num_warps=warps,
     )  # fmt: skip
     return out
 
 
 @triton.jit
-def add_norm_kernel(x, added, gain, bias, out, eps, WIDTH: tl.constexpr, TILE: tl.constexpr):
+def add_norm_kernel(
+    x, added, gain, bias, out, halves, eps, WIDTH: tl.constexpr, TILE: tl.constexpr, SPLIT: tl.constexpr
+):  # fmt: skip
     """One row."""
     columns = tl.arange(0, TILE)
     inside = columns < WIDTH
@@ -160,14 +177,35 @@ def add_norm_kernel(x, added, gain, bias, out, eps, WIDTH: tl.constexpr, TILE: t
     biases = tl.load(bias + columns, mask=inside, other=0.0).to(tl.float32)
     normed = centred * tl.rsqrt(variance + eps) * gains + biases
     tl.store(out + start + columns, normed.to(out.dtype.element_ty), mask=inside)
+    if SPLIT:
+        store_halves(halves + 3 * start + columns, normed, inside, WIDTH)
 
 
-def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, eps: float) -> Tensor:
+def add_norm(x: Tensor, added: Tensor, gain: Tensor, bias: Tensor, eps: float, halves: Tensor | None = None) -> Tensor:
     """LayerNorm(x + added)."""
     out, width = torch.empty_like(x), x.shape[1]
     add_norm_kernel[(len(x),)](
-        x, added, gain, bias, out, eps, WIDTH=width, TILE=triton.next_power_of_2(width), num_warps=4
-    )
+        x, added, gain, bias, out, halves, eps,
+        WIDTH=width, TILE=triton.next_power_of_2(width), SPLIT=halves is not None, num_warps=4,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def relu_kernel(x, out, halves, WIDTH: tl.constexpr, TILE: tl.constexpr):
+    """One row."""
+    row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, TILE)
+    inside = columns < WIDTH
+    number = tl.load(x + row * WIDTH + columns, mask=inside, other=0.0)
+    number = tl.where(number < 0.0, 0.0, number)  # NaN stays
+    tl.store(out + row * WIDTH + columns, number, mask=inside)
+    store_halves(halves + row * 3 * WIDTH + columns, number, inside, WIDTH)
+
+
+def relu(x: Tensor, halves: Tensor) -> Tensor:
+    """ReLU of contiguous float32 rows."""
+    out, width = torch.empty_like(x), x.shape[-1]
+    relu_kernel[(len(halves),)](x, out, halves, WIDTH=width, TILE=triton.next_power_of_2(width), num_warps=4)
     return out
 
 
