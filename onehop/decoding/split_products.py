@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-FEWEST_ROWS = 32  # with fewer rows a product only reads its weights, and the halves have more bytes
+FEWEST_ROWS = 128  # measured from here on; with few rows a product only reads its weights, and halves have more bytes
 
 
 class SplitProducts(TorchFunctionMode):
