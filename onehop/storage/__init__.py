@@ -6,6 +6,7 @@ It holds weights as NumPy arrays and knows nothing of torch.
 __all__ = [
     "cache",
     "checkpoint_arrays",
+    "ctranslate2_centring",
     "ctranslate2_conversion",
     "ctranslate2_format",
     "ctranslate2_reading",

@@ -1,7 +1,8 @@
 """Converts a model file to CTranslate2's files, without torch and without CTranslate2's converter.
 
-Stored int8 rows are copied unchanged. CTranslate2 divides a row by its `weight_scale` where we multiply by a scale, so
-one is the inverse of the other. Models that CTranslate2 cannot express are refused with the reason.
+Stored int8 rows are copied unchanged; `ctranslate2_centring` may change vectors. CTranslate2 divides a row by its
+`weight_scale` where we multiply by a scale, so one is the inverse of the other. Models that CTranslate2 cannot express
+are refused with the reason.
 """
 
 import json
@@ -15,6 +16,7 @@ import numpy as np
 from onehop.config import ModelSettings
 from onehop.shapes import Float32, Num
 from onehop.storage.cache import Pieces
+from onehop.storage.ctranslate2_centring import centred
 from onehop.storage.ctranslate2_format import (
     FACTS_FILE,
     TOKENIZER_FILE,
@@ -39,10 +41,13 @@ _EMBEDDINGS_ADDED = 0
 
 def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
     """CTranslate2's files: the weights, how to begin and end a sentence, the vocabulary."""
-    pieces = vocabulary(stored.tokenizer)
+    model, pieces = stored.settings.model, vocabulary(stored.tokenizer)
+    variables = _variables(stored, compute)
+    if compute == "int8":
+        variables = centred(variables, model)
     config = {
         "add_source_bos": False,
-        "add_source_eos": stored.settings.model.source_end is not False,
+        "add_source_eos": model.source_end is not False,
         "bos_token": pieces[BOS],
         "decoder_start_token": pieces[BOS],
         "eos_token": pieces[EOS],
@@ -51,7 +56,7 @@ def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
         "unk_token": pieces[UNK],
     }
     return {
-        "model.bin": binary(_variables(stored, compute), _aliases(stored.settings.model)),
+        "model.bin": binary(variables, _aliases(model)),
         "config.json": [json.dumps(config, indent=2).encode()],
         "shared_vocabulary.json": [json.dumps(pieces, ensure_ascii=False).encode()],
     }
