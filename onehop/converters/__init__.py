@@ -2,17 +2,3 @@
 
 It knows nothing of training or of the server.
 """
-
-__all__ = [
-    "argos",
-    "argos_original",
-    "bert",
-    "convert",
-    "ctranslate2",
-    "huggingface",
-    "importing",
-    "marian",
-    "onnx",
-    "parity",
-    "pieces",
-]

@@ -2,5 +2,3 @@
 
 It draws the traces of `interpret` and the measurements of `experiments`, and computes no translation itself.
 """
-
-__all__ = ["content", "cross_origin", "html", "routes", "serve", "view"]

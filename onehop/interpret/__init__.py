@@ -2,14 +2,3 @@
 
 This package records; the explorer draws.
 """
-
-__all__ = [
-    "ablations",
-    "attention_svg",
-    "embedding_space",
-    "recorded_search",
-    "reruns",
-    "trace_fields",
-    "trace_file",
-    "tracer",
-]

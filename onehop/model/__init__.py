@@ -2,5 +2,3 @@
 
 It takes tensors and settings, and knows nothing of text, files or training.
 """
-
-__all__ = ["attention", "device", "kernels", "kv_cache", "loss", "packing", "taps", "transformer", "variants"]

@@ -2,19 +2,3 @@
 
 It knows nothing of the command line, the server or the explorer.
 """
-
-__all__ = [
-    "callbacks",
-    "checks",
-    "cuda_step",
-    "dataloader",
-    "distributed",
-    "estimate",
-    "finetune",
-    "optimizer",
-    "signals",
-    "step",
-    "trainer",
-    "validation",
-    "workflow",
-]
