@@ -2,6 +2,8 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,6 +32,7 @@ NAMES = {
     "torch": "PyTorch",
     "yaml": "PyYAML",
 }
+CHECK_FOLDER = "Check the folder and its free space."
 
 
 class OnehopError(Exception):
@@ -107,6 +110,18 @@ def require(*modules: str, instead: str = "") -> None:
     for module in modules:
         if not is_installed(module):
             raise missing_package(module, instead)
+
+
+@contextmanager
+def write_errors(
+    path: str | Path, remedy: str = "Give another -o.", error: type[OnehopError] = TextError, *, full: str = ""
+) -> Iterator[None]:
+    """Turn a disk error into one line. `full` is the remedy for a full disk, if it is another one."""
+    try:
+        yield
+    except OSError as e:
+        is_full = full and e.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise error(f"{path} cannot be written: {e.strerror or e}.", full if is_full else remedy) from None
 
 
 def check_folder(folder: Path) -> None:

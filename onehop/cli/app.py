@@ -17,7 +17,15 @@ from typer.core import TyperGroup
 from onehop._version import __version__
 from onehop.cli.completion import models, presets
 from onehop.config import Settings, load_settings, preset_names, with_changes
-from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
+from onehop.errors import (
+    EXTRAS,
+    MissingPackageError,
+    OnehopError,
+    SettingsError,
+    TextError,
+    missing_package,
+    write_errors,
+)
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Remedies for removed options, where the closest existing name would mislead.
@@ -231,10 +239,8 @@ def check_writable(file: Path) -> None:
 
 def write_text(file: Path, text: str) -> None:
     """Write a file and print its path."""
-    try:
+    with write_errors(file):
         file.write_text(text, encoding="utf-8")
-    except OSError as e:
-        raise TextError(f"{file} cannot be written: {e.strerror}.", "Give another -o.") from None
     typer.echo(file)
 
 

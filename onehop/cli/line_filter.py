@@ -19,7 +19,7 @@ from typing import IO, Any
 from onehop.cli.app import print_message, say_waiting
 from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import LONGEST_LINE, Lines
-from onehop.errors import OnehopError, TextError
+from onehop.errors import CHECK_FOLDER, OnehopError, TextError, write_errors
 from onehop.pipelines.bulk import (
     LAST_WINDOW,
     BulkJob,
@@ -207,11 +207,8 @@ def _to_stream(stream: IO[bytes]) -> Callable[[TranslatedWindow], None]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """A pipe or a device to write to."""
-    try:
-        with open(path, "wb") as stream:
-            yield stream
-    except OSError as e:
-        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and its free space.") from None
+    with write_errors(path, CHECK_FOLDER), open(path, "wb") as stream:
+        yield stream
 
 
 class LineWarnings:

@@ -3,7 +3,6 @@
 The output is FILE.partial until it is complete, and FILE.progress describes its content. It grows window by window.
 """
 
-import contextlib
 import hashlib
 import json
 import os
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from onehop.errors import OnehopError, TextError
+from onehop.errors import CHECK_FOLDER, OnehopError, TextError, write_errors
 from onehop.pipelines.bulk import TranslatedWindow, Window
 
 
@@ -77,7 +76,7 @@ class ResumableFile:
         self.text.update("\n".join([*window.lines, ""]).encode("utf-8", "surrogatepass"))
 
     def __enter__(self) -> "ResumableFile":
-        with self._write_errors():
+        with write_errors(self.path, CHECK_FOLDER):
             self._file = open(self.partial, "r+b" if self.bytes else "wb")
             self._file.truncate(self.bytes)
             self._file.seek(self.bytes)
@@ -88,7 +87,7 @@ class ResumableFile:
         from onehop.atomic import write_whole  # imported late, so that a text on the command line is fast
 
         assert self._file is not None
-        with self._write_errors():
+        with write_errors(self.path, CHECK_FOLDER):
             self._file.write(done.data)
             self._file.flush()
             if done.window.cut or self.identity is None:
@@ -100,19 +99,11 @@ class ResumableFile:
             state = {"windows": self.windows, "lines": self.lines, "bytes": self.bytes, "hash": self._hash}
             write_whole(self.progress, json.dumps({**state, "identity": self.identity}).encode())
 
-    @contextlib.contextmanager
-    def _write_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as e:
-            remedy = "Check the folder and its free space."
-            raise TextError(f"{self.path} cannot be written: {e.strerror}.", remedy) from None
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if self._file is not None:
             self._file.close()
         if kind is None:
-            with self._write_errors():
+            with write_errors(self.path, CHECK_FOLDER):
                 os.replace(self.partial, self.path)
                 self.progress.unlink(missing_ok=True)
         elif isinstance(error, OnehopError) and not self._is_other_text:

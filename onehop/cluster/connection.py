@@ -18,7 +18,7 @@ _STARTS = 3  # Ray waits 30 seconds for its own processes, which is short on a b
 _REGISTER_SECONDS = 600  # a worker that imports torch on busy cores may need minutes; Ray's default is one minute
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_ONLY = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-_STOPPED = "Run the same command again: finished work is kept."
+STOPPED = "Run the same command again: finished work is kept."
 
 
 class ClusterError(OnehopError):
@@ -144,13 +144,13 @@ def in_one_line() -> Iterator[None]:
         if (cause := _cause_of(e)) is not None:
             raise cause from None
         if isinstance(e, OutOfDiskError):
-            raise ClusterError("The disk of a node is full.", f"Free space in its /tmp/ray. {_STOPPED}") from None
+            raise ClusterError("The disk of a node is full.", f"Free space in its /tmp/ray. {STOPPED}") from None
         if isinstance(e, OutOfMemoryError):
-            remedy = f"Give fewer --workers or a smaller --batch-size. {_STOPPED}"
+            remedy = f"Give fewer --workers or a smaller --batch-size. {STOPPED}"
             raise ClusterError("A node ran out of memory.", remedy) from None
         if isinstance(e, RayTaskError | GetTimeoutError):
-            raise ClusterError(f"A task on the cluster failed: {_line(e, -1)}", _STOPPED) from e
-        raise ClusterError(f"The cluster failed: {_line(e, 0)}", _STOPPED) from e
+            raise ClusterError(f"A task on the cluster failed: {_line(e, -1)}", STOPPED) from e
+        raise ClusterError(f"The cluster failed: {_line(e, 0)}", STOPPED) from e
 
 
 def _cause_of(error: BaseException | None) -> OnehopError | None:

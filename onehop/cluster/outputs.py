@@ -1,22 +1,23 @@
 """The output folder of a translation on a cluster: finished files, and the partial output of a stopped job."""
 
-import errno
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from onehop.atomic import write_json
+from onehop.cluster.connection import STOPPED
 from onehop.cluster.inputs import Input, ipc_table
-from onehop.errors import TextError, check_folder
+from onehop.errors import TextError, check_folder, write_errors
 from onehop.machine import sync
 
 _STATE = Path(".onehop")
-_RESUMES = "Run the same command again: finished work is kept."
+_writing = partial(write_errors, remedy="Check the folder.", full=f"Free space. {STOPPED}")
 
 
 class OutputFolder:
@@ -65,16 +66,6 @@ def _read_json(file: Path) -> dict[str, Any]:
         value = json.loads(file.read_bytes())
         return value if isinstance(value, dict) else {}
     return {}
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        is_full = e.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = f"Free space. {_RESUMES}" if is_full else "Check the folder."
-        raise TextError(f"{path} cannot be written: {e.strerror or e}.", remedy) from None
 
 
 class OutputFile:

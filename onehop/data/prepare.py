@@ -4,7 +4,6 @@ Each stage writes its result to a work folder next to the store, so a killed run
 The store appears by an atomic rename at the end.
 """
 
-import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from onehop.data.corpus import STDIN, ParallelFile, content_hash, find_files
 from onehop.data.encode import encode_stage, learn_stage
 from onehop.data.shards import PARTS
 from onehop.data.store import DESCRIPTION, TOKENIZER, VERSION, Store, tokenizer_hash
-from onehop.errors import OtherStoreError, StoreError, TextError
+from onehop.errors import OtherStoreError, StoreError, TextError, write_errors
 from onehop.machine import available_cores, sync
 from onehop.text.language_id import identifier_version
 
@@ -100,7 +99,7 @@ def _make_store(
 def work_folder(out: Path) -> Iterator[Path]:
     """A work folder next to the store, locked by one process. Finished stages stay after an error."""
     work = out.with_name(out.name + ".partial")
-    try:
+    with write_errors(work, error=StoreError, full="Free some space and start again."):
         work.mkdir(parents=True, exist_ok=True)
         with _lock(work / "lock", out):
             try:
@@ -108,9 +107,6 @@ def work_folder(out: Path) -> Iterator[Path]:
             finally:
                 if not (work / _MADE_FROM).exists():
                     shutil.rmtree(work, ignore_errors=True)  # it has no finished stage
-    except OSError as e:
-        remedy = "Free some space and start again" if e.errno in (errno.ENOSPC, errno.EDQUOT) else "Give another -o"
-        raise StoreError(f"{work} cannot be written: {e.strerror or e}.", f"{remedy}.") from None
 
 
 def _lock(lock: Path, out: Path) -> AbstractContextManager[Any]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onehop.errors import RunError, SettingsError, require
+from onehop.errors import RunError, SettingsError, require, write_errors
 from onehop.storage.run_folder import read_metrics
 
 if TYPE_CHECKING:
@@ -35,10 +35,8 @@ def draw(run: str | Path, out: str | Path) -> None:
     figure, axes = _figure(len(panels))
     for axis, (title, curves) in zip(axes, panels, strict=True):
         _panel(axis, title, curves, lines)
-    try:
+    with write_errors(out, error=RunError):
         figure.savefig(out, dpi=150)
-    except OSError as e:
-        raise RunError(f"{out} cannot be written: {e.strerror or e}.", "Give another -o.") from None
 
 
 def _reports(file: Path) -> list[dict[str, Any]]:

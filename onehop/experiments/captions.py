@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from onehop.atomic import write_whole
-from onehop.errors import TextError
+from onehop.errors import TextError, write_errors
 
 # Multi30k, task 1, at one commit: captions of photographs, English and German, one per line.
 SOURCE = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
@@ -26,13 +26,11 @@ FILES = {
 
 def fetch(folder: Path, say: Callable[[str], None], source: str = SOURCE) -> None:
     """Write the missing files, each atomically. A file with other content is not replaced."""
-    try:
+    with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in missing(folder, source):
             write_whole(folder / name, content)
             say(f"{folder / name}: {len(content.splitlines()):,} lines")
-    except OSError as e:
-        raise TextError(f"{folder} cannot be written: {e.strerror}.", "Give another -o.") from None
 
 
 def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:

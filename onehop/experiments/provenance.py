@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from onehop.atomic import write_json, write_whole
-from onehop.errors import MissingPackageError, RunError, require
+from onehop.errors import MissingPackageError, RunError, require, write_errors
 
 Json = dict[str, Any]
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333")
@@ -32,12 +32,11 @@ def write_table(
     """Write the three files of a table. The picture is last: if it fails, the others are kept."""
     files = [folder / f"{name}.{suffix}" for suffix in ("json", "md", "svg")]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(files[0], results)
-        write_whole(files[1], text.encode())
-        figure().savefig(files[2])
-    except OSError as e:
-        raise RunError(f"{folder} cannot be written: {e.strerror or e}.", "Give another -o.") from None
+        with write_errors(folder, error=RunError):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_json(files[0], results)
+            write_whole(files[1], text.encode())
+            figure().savefig(files[2])
     except MissingPackageError as e:
         raise MissingPackageError(f"The table is in {files[1]}, without a picture: {e.what}", e.remedy) from None
     return files

@@ -16,7 +16,7 @@ from onehop.config import DataSettings, Settings, load_settings
 from onehop.console import PrepareDisplay, TrainDisplay, console
 from onehop.data.prepare import prepare
 from onehop.decoding.options import SearchOptions
-from onehop.errors import RunError
+from onehop.errors import RunError, write_errors
 from onehop.interpret.attention_svg import Panel, heatmap_svg
 from onehop.model.taps import Recorder, watch
 from onehop.model.transformer import Tokens
@@ -49,11 +49,9 @@ def run(folder: Path | None = None) -> ReverseOutcome:
     with tempfile.TemporaryDirectory() as temporary:
         work = folder or Path(temporary)
         strings = digit_strings(PAIRS + HELD_OUT)
-        try:
+        with write_errors(work, error=RunError):
             work.mkdir(parents=True, exist_ok=True)
             write_pairs(work / "digits.tsv", strings[HELD_OUT:])
-        except OSError as e:
-            raise RunError(f"{work} cannot be written: {e.strerror or e}.", "Give another -o.") from None
         settings = reverse_settings()
         with PrepareDisplay() as display:
             store = prepare(settings, work / "store", root=work, progress=display, processes=1)

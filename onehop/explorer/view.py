@@ -6,7 +6,7 @@ from functools import lru_cache
 from html import escape
 from pathlib import Path
 
-from onehop.errors import OnehopError
+from onehop.errors import OnehopError, write_errors
 from onehop.explorer.content import Explorer
 from onehop.interpret.tracer import KEPT, Tracer, load_tracer
 from onehop.pipelines.arguments import errors_name_arguments, one_text, strings_of
@@ -32,10 +32,8 @@ class View:
 
     def save(self, file: str | Path) -> None:
         """Write the page to a file."""
-        try:
+        with write_errors(file, "Choose another path.", OnehopError):
             Path(file).write_text(self.page, encoding="utf-8")
-        except OSError as e:
-            raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another path.") from None
 
 
 def explore(

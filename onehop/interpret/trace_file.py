@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from onehop.errors import OnehopError, TextError
+from onehop.errors import OnehopError, TextError, write_errors
 
 FORMAT, VERSION = "onehop trace", 1
 
@@ -124,10 +124,8 @@ class Trace(Mapping[str, Array]):
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def write(self, file: Path | str) -> None:
-        try:
+        with write_errors(file, "Choose another path.", OnehopError):
             Path(file).write_text(self.to_json(), encoding="utf-8")
-        except OSError as e:
-            raise OnehopError(f"{file} cannot be written: {e.strerror}.", "Choose another path.") from None
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32, Int
 
 from onehop.data.filters import counted
-from onehop.errors import ModelFileError, SettingsError, TextError
+from onehop.errors import ModelFileError, SettingsError, write_errors
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_variant
@@ -108,11 +108,8 @@ def check_target(file: Path) -> None:
 
 def save(vectors: Vectors, file: Path) -> str:
     """Write the vectors as a NumPy file, and return a line about it."""
-    try:
-        with file.open("wb") as out:
-            np.save(out, vectors)
-    except OSError as e:
-        raise TextError(f"{file} cannot be written: {e.strerror}.", "Give another -o.") from None
+    with write_errors(file), file.open("wb") as out:
+        np.save(out, vectors)
     return f"{file}: {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers"
 
 

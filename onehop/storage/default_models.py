@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from onehop.errors import ModelFileError
+from onehop.errors import ModelFileError, write_errors
 
 FILE = "defaults.json"
 Defaults = dict[str, tuple[str, str]]  # name and languages of each, in the order of the choices
@@ -30,14 +30,10 @@ def read_defaults(folder: Path) -> Defaults:
 def write_defaults(folder: Path, defaults: Mapping[str, tuple[str, str]]) -> None:
     from onehop.atomic import write_json  # only here: every start reads the choices
 
-    try:
+    remedy = "Check the folder's permissions, or set ONEHOP_MODELS to another folder."
+    with write_errors(folder / FILE, remedy, ModelFileError):
         if not defaults:
             (folder / FILE).unlink(missing_ok=True)
             return
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / FILE, dict(defaults))
-    except OSError as e:
-        raise ModelFileError(
-            f"{folder / FILE} cannot be written: {e.strerror}.",
-            "Check the folder's permissions, or set ONEHOP_MODELS to another folder.",
-        ) from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.atomic import write_whole
-from onehop.errors import OnehopError, SettingsError, TextError, check_folder
+from onehop.errors import CHECK_FOLDER, OnehopError, SettingsError, TextError, check_folder, write_errors
 from onehop.pipelines.documents import FORMATS, OPTIONS, ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
 from onehop.pipelines.html import model_text
@@ -191,11 +191,9 @@ def write_document(path: Path | None, data: bytes) -> None:
         sys.stdout.buffer.flush()
         return
     path = Path(os.path.realpath(path))  # replace what a link points to, not the link
-    try:
+    with write_errors(path, CHECK_FOLDER):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             path.write_bytes(data)
         else:
             write_whole(path, data)
-    except OSError as e:
-        raise TextError(f"{path} cannot be written: {e.strerror}.", "Check the folder and its free space.") from None

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from onehop.errors import TextError
+from onehop.errors import CHECK_FOLDER, write_errors
 from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents.flow import Document, original
 from onehop.pipelines.html import align_flows, kept_spans, model_text, render_flow, segment_spans
@@ -70,12 +70,9 @@ class Memory:
                     else:
                         self.done[entry["source"]] = TranslatedFlow(entry["text"], tuple(entry["warnings"]))
         if not self.done and not self.files:
-            try:
+            with write_errors(path, CHECK_FOLDER):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(self._header + "\n", encoding="utf-8")
-            except OSError as e:
-                remedy = "Check the folder and its free space."
-                raise TextError(f"{path} cannot be written: {e.strerror}.", remedy) from None
 
     def _write(self, entries: Sequence[dict[str, Any]]) -> None:
         if self.path is not None and entries:
