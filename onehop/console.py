@@ -32,25 +32,19 @@ class StageProgress(Protocol):
 
     def stage(self, name: str, total: int | None, unit: str) -> None:
         """A stage begins; `total` is its size, if known."""
+        return
 
     def advance(self, amount: int) -> None:
         """This much more of the stage is done."""
+        return
 
     def note(self, text: str) -> None:
         """Print a line."""
+        return
 
 
-class NoProgress:
+class NoProgress(StageProgress):
     """Reports nothing."""
-
-    def stage(self, name: str, total: int | None, unit: str) -> None:
-        """Nothing."""
-
-    def advance(self, amount: int) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
 
 
 # Seconds between two lines about a long stage in a log.

@@ -6,6 +6,7 @@ Every node must see the store's folder. Files are read on the node where the com
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, no_type_check
 
@@ -14,7 +15,7 @@ from onehop.config import Settings
 from onehop.console import StageProgress
 from onehop.data.chunks import Plain, RawChunk
 from onehop.data.corpus import ParallelFile
-from onehop.data.prepare import Readable, prepare
+from onehop.data.prepare import prepare
 from onehop.data.shards import PART_CHUNKS, make_shards, raw_parts
 from onehop.data.store import Store
 from onehop.errors import OnehopError, StoreError
@@ -31,7 +32,7 @@ def prepare_on_cluster(
     root: Path | None = None,
     tokenizer: bytes | None = None,
     force: bool = False,
-    stdin: Readable | None = None,
+    stdin: BufferedIOBase | None = None,
     progress: StageProgress | None = None,
     part_chunks: int = PART_CHUNKS,
 ) -> Store:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from functools import partial
+from io import BufferedIOBase
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -32,14 +33,6 @@ _MADE_FROM = "made_from.json"
 Maker = Callable[[Path, Settings, Inputs, bytes | None, StageProgress], None]
 
 
-@runtime_checkable
-class Readable(Protocol):
-    """A binary stream, such as `sys.stdin.buffer`."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes; empty at the end."""
-
-
 def prepare(
     settings: Settings,
     out: Path,
@@ -48,7 +41,7 @@ def prepare(
     tokenizer: bytes | None = None,
     processes: int | None = None,
     force: bool = False,
-    stdin: Readable | None = None,
+    stdin: BufferedIOBase | None = None,
     progress: StageProgress | None = None,
     make: Maker | None = None,
 ) -> Store:
@@ -180,7 +173,9 @@ def _difference(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "by another version"
 
 
-def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: Readable | None) -> Inputs:
+def _find_inputs(
+    settings: Settings, root: Path, work: Path, tokenizer: bytes | None, stdin: BufferedIOBase | None
+) -> Inputs:
     """Find every file, and collect the inputs that identify a store."""
     data = settings.data
     if not data.train:
@@ -212,7 +207,7 @@ def _find_inputs(settings: Settings, root: Path, work: Path, tokenizer: bytes | 
     return Inputs(**files, made_from=made_from)
 
 
-def _stdin_file(stdin: Readable | None, work: Path) -> ParallelFile:
+def _stdin_file(stdin: BufferedIOBase | None, work: Path) -> ParallelFile:
     """Standard input, which can be read only once, as a file."""
     if stdin is None:
         raise TextError("The training text is -, but there is no standard input.", "Pipe a TSV into the command.")

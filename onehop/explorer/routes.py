@@ -3,8 +3,8 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -14,47 +14,15 @@ from starlette.routing import Route
 from onehop.errors import ModelChangedError, OnehopError, SettingsError
 from onehop.explorer.html import TYPES, assets, policy_of
 
+if TYPE_CHECKING:  # importing the routes must not import torch
+    from onehop.explorer.content import Explorer
+
 STREAM = "application/x-onehop-trace"
 MOST_BODY = 64 * 1024
 _MOST_EDITS, _MOST_NEURONS = 16, 64
 _READ_SECONDS = 10.0
 _ROLES = ("encoder", "decoder", "cross")
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
-
-
-@runtime_checkable
-class Explores(Protocol):
-    """The explorer's interface. Importing the routes must not import torch."""
-
-    def served(self) -> str:
-        """The page."""
-
-    def about(self) -> dict[str, Any]:
-        """The model."""
-
-    def trace(self, text: str, edits: Sequence[str] = ()) -> str:
-        """A trace as JSON."""
-
-    def streamed_trace(
-        self,
-        text: str,
-        edits: Sequence[str],
-        on_step: Callable[[int], None],
-        on_translation: Callable[[dict[str, Any]], None],
-    ) -> list[bytes]:
-        """A trace as bytes: a line of JSON, then the tensors."""
-
-    def variant(self, text: str, edits: Sequence[str]) -> dict[str, Any]:
-        """A translation under edits."""
-
-    def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-        """The effects of every head, one attention at a time."""
-
-    def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[dict[str, Any]]:
-        """The outputs of neurons."""
-
-    def weights(self, role: Any, layer: int, head: int) -> dict[str, Any]:
-        """One head's weights."""
 
 
 _Answer = Callable[[Request], Awaitable[Response]]
@@ -74,7 +42,7 @@ class _TooSlowError(OnehopError):
 
 
 def explorer_routes(
-    explorer: Callable[[], Explores], compute: Compute = run_in_threadpool, read_seconds: float = _READ_SECONDS
+    explorer: "Callable[[], Explorer]", compute: Compute = run_in_threadpool, read_seconds: float = _READ_SECONDS
 ) -> list[Route]:
     """The routes of the page. Requests are computed in a thread; the explorer is made for the first one."""
 
@@ -235,7 +203,7 @@ async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     return content["text"], edits
 
 
-def place(request: Request) -> tuple[str, int, int]:
+def place(request: Request) -> tuple[Any, int, int]:
     role, layer, head = (request.query_params.get(name, "") for name in ("role", "layer", "head"))
     if role not in _ROLES or not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 9):
         raise SettingsError("The request names no head.", "Ask for role=encoder&layer=0&head=0.")

@@ -6,15 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
-from onehop.explorer.routes import Explores, explorer_routes
+from onehop.explorer.routes import explorer_routes
 from onehop.server.problems import busy
 from onehop.storage.model_io import read_unchanged
+
+if TYPE_CHECKING:  # it imports torch
+    from onehop.explorer.content import Explorer
 
 # One request is computed at a time; this many may be waiting or running.
 MOST_REQUESTS = 8
@@ -25,9 +28,9 @@ T = TypeVar("T")
 class Explorers:
     """One explorer per model, made at its first request: it needs torch, and the server does not."""
 
-    def __init__(self, *make: Callable[[], Explores]) -> None:
+    def __init__(self, *make: "Callable[[], Explorer]") -> None:
         self._make, self._lock = make, Lock()
-        self._made: dict[int, Explores] = {}
+        self._made: dict[int, Explorer] = {}
         self.slots = BoundedSemaphore(MOST_REQUESTS)
         # A separate thread: those of the event loop split and encode the texts of translations.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="onehop-explorer")
@@ -36,7 +39,7 @@ class Explorers:
     def of(cls, paths: Sequence[Path], device: str | None, hashes: Sequence[str]) -> "Explorers":
         """Explorers of model files that had these hashes at the start."""
 
-        def make(path: Path, hash: str) -> Explores:
+        def make(path: Path, hash: str) -> "Explorer":
             from onehop.explorer.content import Explorer
             from onehop.interpret.tracer import Tracer
 
@@ -45,7 +48,7 @@ class Explorers:
 
         return cls(*(partial(make, path, hash) for path, hash in zip(paths, hashes, strict=True)))
 
-    def explorer(self, number: int = 0) -> Explores:
+    def explorer(self, number: int = 0) -> "Explorer":
         """The explorer of a model, made once. Call it in a thread."""
         with self._lock:
             if number not in self._made:

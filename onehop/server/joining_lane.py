@@ -5,31 +5,20 @@ After each step, finished sentences are answered, cancelled ones leave, and wait
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
-from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.options import Hypothesis
 from onehop.server.scheduler import USUAL_BEAM, Call, Lane, NBest, QueuedSentence
+
+if TYPE_CHECKING:  # it imports torch
+    from onehop.decoding.continuous_batching import ContinuousBatch
 
 # This many sentences may run together, however long the longest is.
 LEAST_PLACES = 4
 
 _Results = list[tuple[QueuedSentence, NBest | BaseException]]
-
-
-@runtime_checkable
-class Steps(Protocol):
-    """A search that sentences join and leave, such as `decoding.continuous_batching`."""
-
-    def join(self, sources: Sequence[list[int]], options: SearchOptions) -> list[int]:
-        """Add sentences and return their tickets."""
-
-    def leave(self, tickets: Collection[int]) -> None:
-        """Remove sentences."""
-
-    def step(self) -> dict[int, list[Hypothesis]]:
-        """Decode one more token of each sentence, and return the results of finished ones."""
 
 
 class JoiningLane(Lane):
@@ -40,11 +29,15 @@ class JoiningLane(Lane):
     """
 
     def __init__(
-        self, call: Call, begin: Callable[[], Steps], read: Callable[[list[Hypothesis]], NBest], **limits: Any
+        self,
+        call: Call,
+        begin: "Callable[[], ContinuousBatch]",
+        read: Callable[[list[Hypothesis]], NBest],
+        **limits: Any,
     ) -> None:
         super().__init__(call, threads=1, **limits)
         self.begin, self.read = begin, read
-        self.search: Steps | None = None
+        self.search: ContinuousBatch | None = None
         # Used by the thread during a step, and by the event loop between steps.
         self.live: dict[int, QueuedSentence] = {}
 
@@ -114,7 +107,7 @@ class JoiningLane(Lane):
         """Translate sentences one by one, except cancelled ones."""
         return [(job, self.run([job])[0]) for job in jobs if not job.answer.done()]
 
-    def join(self, search: Steps, new: list[QueuedSentence]) -> _Results:
+    def join(self, search: "ContinuousBatch", new: list[QueuedSentence]) -> _Results:
         """Add sentences to the search, grouped by options; refused ones are translated alone."""
         done: _Results = []
         for options in dict.fromkeys(job.options for job in new):

@@ -22,7 +22,7 @@ from onehop.pipelines.pivot import LinePipeline
 from onehop.pipelines.plan import Alignments, Plan, Search
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.server.joining_lane import JoiningLane, Steps
+from onehop.server.joining_lane import JoiningLane
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
 from onehop.server.scheduler import Call, Lane, NBest
@@ -179,7 +179,7 @@ class Service(Translating):
         if self.translator.fast is None and not self.torch_engine().joins:
             return self.reference
 
-        def begin() -> Steps:
+        def begin() -> Any:
             from onehop.decoding.continuous_batching import ContinuousBatch
 
             return ContinuousBatch(self.torch_engine())
