@@ -276,13 +276,12 @@ def verify_resume(
     options: dict[str, Any] = {"kills": kills, "steps": steps, "seed": seed, "say": typer.echo}
     if ray is not None:
         require("ray")
-        from onehop.experiments.verify_cluster_resume import verify_cluster_resume
+    from onehop.experiments import verify_resume as proof
 
-        is_same = verify_cluster_resume(folder, address=ray, workers=workers, **options)
+    if ray is not None:
+        is_same = proof.verify_cluster_resume(folder, address=ray, workers=workers, **options)
     else:
-        from onehop.experiments.verify_resume import verify_resume as verify
-
-        is_same = verify(folder, device=device, **options)
+        is_same = proof.verify_resume(folder, device=device, **options)
     if not is_same:
         raise typer.Exit(1)
 

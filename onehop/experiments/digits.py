@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -33,9 +33,11 @@ from onehop.data.store import (
     write_description,
 )
 from onehop.errors import require
-from onehop.experiments.patches import FILE, chosen, patches, predict_with_attention
-from onehop.experiments.provenance import origin
+from onehop.experiments.provenance import Json, origin
 from onehop.interpret.attention_svg import Panel, heatmap_svg
+from onehop.interpret.trace_fields import to_numpy
+from onehop.interpret.trace_file import Named, pack
+from onehop.model.taps import Recorder, watch
 from onehop.model.variants import VisionTransformer
 from onehop.pipelines.load import load_variant
 from onehop.storage.model_label import describe
@@ -43,7 +45,8 @@ from onehop.text.tokenizer import Classes
 from onehop.training.trainer import train
 
 _SEED, HELD_OUT, _VALID = 0, 5, 10  # one in this many images
-_PICTURE = "attention.svg"
+_PICTURE, _PATCHES = "attention.svg", "patches.json"
+_MISCLASSIFIED = 2
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def run(
         network = load_network(model, device)
         digits = _classify(network, held_out)
         right = int((digits == held_out.digits).sum())
-        outcome = DigitsOutcome(right, len(held_out), model, work / _PICTURE, work / FILE)
+        outcome = DigitsOutcome(right, len(held_out), model, work / _PICTURE, work / _PATCHES)
         first = attention_picture(network, held_out.pixels[0], int(held_out.digits[0]))
         outcome.picture.write_text(first, encoding="utf-8")
         facts = {
@@ -179,3 +182,43 @@ def attention_picture(network: VisionTransformer, image: Int[np.ndarray, "height
     ]
     caption = f"A {digit}, and where each head of the last layer looks for it"
     return heatmap_svg(panels, len(panels), caption)
+
+
+# --- the images that the explorer shows ---------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def predict_with_attention(
+    network: VisionTransformer, images: Int[np.ndarray, "images height width"]
+) -> tuple[Float[Tensor, "images classes"], Float[Tensor, "images layer head query key"]]:
+    """The probability of each class, and all attention weights; token 0 is the class token, the others are patches."""
+    recorder = Recorder()
+    gathered = watch(network, recorder).class_states(torch.from_numpy(images).to(next(network.parameters()).device))
+    layers = range(len(network.encoder.layers))
+    weights = torch.stack([recorder[f"encoder.layers.{i}.self_attention.weights"].value for i in layers], dim=1)
+    return network.logits(gathered[None])[0, :, 1:].softmax(-1).cpu(), weights.cpu()
+
+
+def chosen(predictions: Int[np.ndarray, " images"], digits: Int[np.ndarray, " images"]) -> list[int]:
+    """The first image of each digit, and the first misclassified ones."""
+    first = [int(np.flatnonzero(digits == digit)[0]) for digit in np.unique(digits)]
+    wrong = [int(i) for i in np.flatnonzero(predictions != digits) if i not in first]
+    return first + wrong[:_MISCLASSIFIED]
+
+
+def patches(
+    network: VisionTransformer,
+    pixels: Int[np.ndarray, "images height width"],
+    digits: Int[np.ndarray, " images"],
+    indices: list[int],
+) -> Json:
+    """Some of the images with their predictions and attention."""
+    probabilities, weights = predict_with_attention(network, pixels[indices])
+    images = [
+        {"place": i, "digit": int(digits[i]), "pixels": pixels[i].tolist(), "probabilities": p}
+        for i, p in zip(indices, probabilities.tolist(), strict=True)
+    ]
+    axes = ("image", "layer", "head", "query", "key")
+    facts = {"side": network.side, "patch": network.patch, "white": network.white}
+    packed = pack({"weights": Named(axes, to_numpy(weights).astype(np.float16))})
+    return {**facts, "heads": weights.shape[2], "layers": weights.shape[1], "images": images, **packed}

@@ -10,7 +10,7 @@ import torch
 from onehop.config import ModelSettings, load_settings
 from onehop.experiments.provenance import markdown
 from onehop.interpret.attention_svg import INK, PAPER, QUIET, label
-from onehop.model.transformer import FeedForward, Layer, Predictor
+from onehop.model.transformer import Layer, Predictor
 from onehop.model.variants import model_for
 
 # A preset of each variant. The first is the paper's; the others are compared with it.
@@ -45,12 +45,7 @@ def layers(model: Predictor) -> list[Layer]:
 
 
 _PREDICTIONS = {None: "next token", "decoder": "next token", "encoder": "hidden tokens", "vision": "class"}
-
-
-def _activation(settings: ModelSettings, model: Predictor) -> str:
-    assert any(isinstance(module, FeedForward) for module in model.modules())
-    return {"relu": "ReLU", "swish": "Swish", "gelu": "GELU", "gelu_tanh": "GELU (tanh)"}[settings.activation]
-
+_ACTIVATIONS = {"relu": "ReLU", "swish": "Swish", "gelu": "GELU", "gelu_tanh": "GELU (tanh)"}
 
 PARTS = (
     _Part("token embedding", "3.4", lambda s, m: "yes" if hasattr(m, "embedding") else ""),
@@ -66,7 +61,7 @@ PARTS = (
     _Part("mask over the future", "3.2.3", lambda s, m: "no later token" if hasattr(m, "decoder") else ""),
     _Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in layers(m)) else ""),
     _Part("biases in attention", "", lambda s, m: "yes" if s.attention_bias else ""),
-    _Part("feed-forward network", "3.3", _activation),
+    _Part("feed-forward network", "3.3", lambda s, m: _ACTIVATIONS[s.activation]),
     _Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
     _Part("output matrix", "3.4", lambda s, m: "the embedding's" if hasattr(m, "embedding") and s.tied else "its own"),
     _Part("what is predicted", "3.1", lambda s, m: _PREDICTIONS[s.kind]),

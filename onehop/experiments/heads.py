@@ -74,8 +74,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.sentences, self.chance = 0, 0.0
-        self.holds: Tensor | None = None
-        self.weight: Tensor | None = None
+        self.holds = self.weight = torch.zeros(())
 
     def add(self, weights: Weights, wanted: Wanted, *, causal: bool) -> None:
         """Count one sentence. A head follows a pattern if most queries give the wanted key the most weight."""
@@ -89,12 +88,11 @@ class Tally:
         visible_keys = torch.arange(1, len(rows) + 1)[rows] if causal else wanted.shape[1]
         self.chance += float((wanted.sum(-1) / visible_keys).mean())
         self.sentences += 1
-        self.holds = holds if self.holds is None else self.holds + holds
-        self.weight = weight if self.weight is None else self.weight + weight
+        self.holds, self.weight = self.holds + holds, self.weight + weight
 
     def result(self, name: str, role: Role) -> Json | None:
         """The shares of sentences, best heads first."""
-        if self.holds is None or self.weight is None:
+        if not self.sentences:
             return None
         share, weight = self.holds / self.sentences, self.weight / self.sentences
         best = [

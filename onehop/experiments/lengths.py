@@ -23,7 +23,7 @@ _ENTROPY_SENTENCES = 4  # of each bucket
 Pair = tuple[str, str, int]
 
 
-def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str], longest: int) -> Json:
+def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str], *, longest: int) -> Json:
     """Scores by the number of source tokens. `longest` is the maximum source length in training."""
     buckets = by_length(tracer, sources, references)
     rows = [_bucket_scores(tracer, i, pairs) for i, pairs in sorted(buckets.items())]

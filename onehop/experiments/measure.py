@@ -53,10 +53,6 @@ class MeasureInputs:
         """The first lines of aligned files."""
         return [lines[: self.sentences] for lines in aligned([self.required(name) for name in names])]
 
-    def pairs(self) -> tuple[list[str], list[str]]:
-        sources, references = self.lines("source", "reference")
-        return sources, references
-
     def trained_to(self) -> int:
         """The maximum source length in tokens of the model's training."""
         return settings_from_dict(describe(find_model(self.model)).content["settings"]).data.longest
@@ -76,8 +72,8 @@ MEASURE: dict[str, Callable[[MeasureInputs], Json]] = {
     "complexity": lambda inputs: complexity(),
     "coreference": lambda inputs: coreference(inputs.tracer),
     "patterns": lambda inputs: patterns(inputs.tracer, *inputs.lines("source")),
-    "pruning": lambda inputs: pruning(inputs.tracer, *inputs.pairs()),
-    "lengths": lambda inputs: lengths(inputs.tracer, *inputs.pairs(), inputs.trained_to()),
+    "pruning": lambda inputs: pruning(inputs.tracer, *inputs.lines("source", "reference")),
+    "lengths": lambda inputs: lengths(inputs.tracer, *inputs.lines("source", "reference"), longest=inputs.trained_to()),
     "warmup": lambda inputs: warmup(Store.open(inputs.required("store")), inputs.steps, device=inputs.device),
     "twins": lambda inputs: twins(inputs.table3_rows()),
 }

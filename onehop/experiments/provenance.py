@@ -57,16 +57,12 @@ def new_figure(panels: int) -> tuple[Any, list[Any]]:
 
 
 def machine() -> Json:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
-        "cpu": _cpu_name(),
+        "cpu": next(names, platform.machine()),
         "cores": os.cpu_count(),
         "torch": torch.__version__,
         "python": platform.python_version(),
     }
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

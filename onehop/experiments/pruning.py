@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -40,9 +40,8 @@ def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -
         model = without_heads(tracer.model, order[:count])
         pruned = SentenceTranslator.of_model(model, whole.tokenizer, whole.source, whole.target)
         rows.append({"removed": count, **scores(pruned, sources, references)})
-    listed = [{"role": h.role, "layer": h.layer, "head": h.head, "importance": h.importance} for h in order]
     facts = {"metric": "BLEU", "sentences": len(sources), "search": "greedy", "heads": len(order)}
-    return {**facts, "order": listed, "rows": rows}
+    return {**facts, "order": list(map(asdict, order)), "rows": rows}
 
 
 def heads_by_importance(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> list[Head]:

@@ -18,20 +18,16 @@ _SEED, _RATE, _BATCH = 1, 2e-3, 600
 
 
 class _Losses(Callback):
-    """A callback that keeps the loss of every step and the last validation."""
+    """A callback that keeps the loss of every step."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, float]] = []
-        self.validation: Report = {}
 
     def stepped(self, report: Report) -> None:
         self.steps.append((report["step"], report["loss"]))
 
-    def validated(self, report: Report) -> None:
-        self.validation = report
 
-
-def _train_settings(steps: int, rise: int, batch_tokens: int = _BATCH, seed: int = _SEED) -> TrainSettings:
+def _train_settings(steps: int, rise: int, batch_tokens: int) -> TrainSettings:
     """The paper's Adam and label smoothing, with a linear warmup of `rise` steps and cosine decay to zero."""
     return TrainSettings(
         steps=steps,
@@ -39,7 +35,7 @@ def _train_settings(steps: int, rise: int, batch_tokens: int = _BATCH, seed: int
         learning_rate=_RATE,
         decay="cosine",
         batch_tokens=batch_tokens,
-        seed=seed,
+        seed=_SEED,
         compile=False,
         report_every=1,
         save_every=steps,

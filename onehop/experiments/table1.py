@@ -5,6 +5,7 @@ n × n scores that the table counts.
 """
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -126,10 +127,7 @@ def power(points: Sequence[tuple[float, float]]) -> float | None:
     """The exponent of a power law fitted by least squares of the logarithms; None without values."""
     if len(points) < 2 or any(y <= 0 for _, y in points):
         return None
-    xs, ys = ([math.log(value) for value in values] for values in zip(*points, strict=True))
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    covariance = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    return covariance / sum((x - mean_x) ** 2 for x in xs)
+    return statistics.linear_regression(*([math.log(v) for v in values] for values in zip(*points, strict=True))).slope
 
 
 def crossings(rows: Sequence[Mapping[str, Any]]) -> Iterator[Json]:

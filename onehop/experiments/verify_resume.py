@@ -1,4 +1,4 @@
-"""The proof of exact resume: train, kill -9 at random, resume, compare the bits."""
+"""The proof of exact resume: train, kill -9 at random, resume, compare the bits; also with workers of a cluster."""
 
 import hashlib
 import random
@@ -7,11 +7,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from onehop.config import settings_to_toml, with_changes
+from onehop.cluster.connection import joined
+from onehop.cluster.train import kill_worker, train_on_cluster
+from onehop.config import load_settings, settings_to_toml, with_changes
 from onehop.data.prepare import prepare
 from onehop.errors import RunError
 from onehop.experiments.reverse import digit_strings, in_words, reverse_settings, write_pairs
@@ -46,19 +51,30 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
 def _verify(
     folder: Path | None, changes: list[str], *, kills: int, steps: int, seed: int, say: Say, device: str
 ) -> bool:
-    with tempfile.TemporaryDirectory() as temporary:
-        work = folder or Path(temporary)
-        work.mkdir(parents=True, exist_ok=True)
-        for leftover in ("whole", "killed"):  # results of an earlier call would prove nothing
-            shutil.rmtree(work / leftover, ignore_errors=True)
+    with _emptied(folder) as work:
         command = set_up(work, steps, device, changes)
         whole = train_whole(command, work / "whole")
         say(f"never stopped      {whole}")
         draw = random.Random(seed)
         resumed = train_killed(command, work / "killed", kill_steps(kills, steps, draw), draw, say)
-        say(f"killed {kills} times     {resumed}")
-        say("The same to the last bit." if whole == resumed else "They differ.")
-        return whole == resumed
+        return _is_same(whole, resumed, kills, say)
+
+
+@contextmanager
+def _emptied(folder: Path | None) -> Iterator[Path]:
+    """A folder for the runs, without results of an earlier call, which would prove nothing."""
+    with tempfile.TemporaryDirectory() as temporary:
+        work = (folder or Path(temporary)).absolute()
+        work.mkdir(parents=True, exist_ok=True)
+        for leftover in ("whole", "killed", "workers"):
+            shutil.rmtree(work / leftover, ignore_errors=True)
+        yield work
+
+
+def _is_same(whole: str, resumed: str, kills: int, say: Say) -> bool:
+    say(f"killed {kills} times     {resumed}")
+    say("The same to the last bit." if whole == resumed else "They differ.")
+    return whole == resumed
 
 
 def set_up(work: Path, steps: int, device: str, changes: Sequence[str] = _ACCUMULATED) -> list[str]:
@@ -141,3 +157,58 @@ def result_hash(run: Path) -> str:
         for name in sorted(arrays):
             digest.update(name.encode() + arrays[name].tobytes())
     return digest.hexdigest()
+
+
+# --- on a cluster -------------------------------------------------------------------------------------------------
+
+
+def verify_cluster_resume(
+    folder: Path | None, *, address: str, workers: int, kills: int, steps: int, seed: int, say: Say
+) -> bool:
+    """Whether a training with killed workers, which Ray resumes, ends with the same bits as an undisturbed one.
+
+    If the cluster has other machines, the folder must be on a disk that every node sees.
+    """
+    with _emptied(folder) as work:
+        (work / "workers").mkdir()
+        set_up(work, steps, "cpu")
+        settings, draw = load_settings(str(work / "settings.toml")), random.Random(seed)
+        train = partial(
+            train_on_cluster, settings, address=address, workers=workers, store=work / "store", device="cpu"
+        )
+        with joined(address):
+            train(work / "whole", bleu_on=0)
+            whole = result_hash(work / "whole")
+            say(f"never stopped      {whole}")
+            with _killing(work, kill_steps(kills, steps, draw), workers, draw, say):
+                train(work / "killed", pids=work / "workers")
+        return _is_same(whole, result_hash(work / "killed"), kills, say)
+
+
+@contextmanager
+def _killing(work: Path, at_steps: list[int], workers: int, draw: random.Random, say: Say) -> Iterator[None]:
+    """Kill a random worker after each of these steps, from a thread that ends with the block."""
+    over, killed = threading.Event(), list[int]()
+
+    def kill() -> None:
+        for step in at_steps:
+            while last_step(work / "killed") < step and not over.wait(0.002):
+                pass
+            if over.is_set():
+                return
+            time.sleep(draw.uniform(0.0, 0.05))
+            rank = draw.randrange(workers)
+            kill_worker(work / "workers", rank)
+            killed.append(step)
+            checkpoint = max(Run(work / "killed").steps(), default=0)
+            say(f"killed worker {rank} after step {last_step(work / 'killed')}, with a checkpoint of step {checkpoint}")
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if len(killed) < len(at_steps):  # otherwise equal bits would prove nothing
+        raise RunError(f"Only {len(killed)} of {len(at_steps)} kills happened.", "Give more --steps.")

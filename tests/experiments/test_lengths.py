@@ -13,7 +13,7 @@ def test_lengths_fill_buckets_with_joined_sentences(tracer):
         assert len(pairs) <= 30
         assert all(text == reference for text, reference, _ in pairs)
         assert all(bucket == 0 or length > 10 for _, _, length in pairs)
-    results = lengths(tracer, texts[:4], texts[:4], 12)
+    results = lengths(tracer, texts[:4], texts[:4], longest=12)
     assert results["trained_to"] == 12
     assert [b["to"] for b in results["buckets"]] == sorted(b["to"] for b in results["buckets"])
     assert all(0 <= b["attention_entropy"]["cross"] <= 8 for b in results["buckets"])
