@@ -27,8 +27,7 @@ import torch
 from safetensors.numpy import save
 
 from onehop.config import ModelSettings
-from onehop.converters.huggingface import config, generation_config, write_json
-from onehop.converters.marian import to_marian
+from onehop.converters.huggingface import config, generation_config, to_marian, write_json
 from onehop.decoding import engine as engine_module
 from onehop.decoding import one_token
 from onehop.decoding.cuda_graph_search import CapturedSearch

@@ -361,8 +361,9 @@ def export(
     named_model(model)  # a wrong name is refused before torch is imported
     use_threads(threads)
     from onehop.converters import convert
+    from onehop.converters.parity import read_sentences
 
-    parity = convert.export(model, target, out, convert.sentences_of(sentences))
+    parity = convert.export(model, target, out, read_sentences(sentences))
     typer.echo("\n".join([f"{out}: {model} for {target}", *parity.lines()]))
 
 
@@ -381,7 +382,8 @@ def import_(
     """Convert another program's model to a model file, and compare the results."""
     use_threads(threads)
     from onehop.converters import convert
+    from onehop.converters.parity import read_sentences
 
-    parity = convert.import_folder(folder, out, convert.sentences_of(sentences))
+    parity = convert.import_folder(folder, out, read_sentences(sentences))
     not_compared = ['not compared with the original: pip install "onehop[export]"']
     typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))

@@ -26,7 +26,7 @@ class ClusterError(OnehopError):
 
 
 @contextmanager
-def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
+def joined(address: str) -> Iterator[None]:
     """Connect to the cluster at `address`, or start one on this machine for "local", until the block ends.
 
     A local cluster listens on 127.0.0.1 only. Usage statistics are never sent.
@@ -49,7 +49,7 @@ def joined(address: str, *, cpus: int | None = None) -> Iterator[None]:
         if listens_on != _LOOPBACK:
             what = f"Ray was imported before, and a cluster would listen on {listens_on}."
             raise ClusterError(what, f"Set {_LOOPBACK_ONLY}=0 before Ray is imported.")
-        options |= {"num_cpus": cpus, "include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
+        options |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES}
         options["_system_config"] = {"worker_register_timeout_seconds": _REGISTER_SECONDS}
     with _without_banner():
         _init(address, options)

@@ -6,13 +6,11 @@ Every node must see the store's folder. Files are read on the node where the com
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, no_type_check
 
 from onehop.cluster.connection import alive_nodes, in_one_line, joined
 from onehop.config import Settings
-from onehop.console import StageProgress
 from onehop.data.chunks import Plain, RawChunk
 from onehop.data.corpus import ParallelFile
 from onehop.data.prepare import prepare
@@ -25,25 +23,13 @@ _TASKS_PER_CORE = 2  # submitted at the same time
 
 
 def prepare_on_cluster(
-    settings: Settings,
-    out: Path,
-    *,
-    address: str,
-    root: Path | None = None,
-    tokenizer: bytes | None = None,
-    force: bool = False,
-    stdin: BufferedIOBase | None = None,
-    progress: StageProgress | None = None,
-    part_chunks: int = PART_CHUNKS,
+    settings: Settings, out: Path, *, address: str, part_chunks: int = PART_CHUNKS, **options: Any
 ) -> Store:
-    """Make a store in shards; arguments are as for `prepare`. A task whose node dies runs again on another."""
+    """Make a store in shards; `options` are those of `prepare`. A task whose node dies runs again on another."""
     with joined(address):
         cores = max(1, int(sum(node.get("CPU", 0) for node in alive_nodes())))
         make = partial(make_shards, runner=_ClusterRunner(cores), partitions=cores, part_chunks=part_chunks)
-        folder = out.absolute()  # tasks run in other working directories
-        return prepare(
-            settings, folder, root=root, tokenizer=tokenizer, force=force, stdin=stdin, progress=progress, make=make
-        )
+        return prepare(settings, out.absolute(), make=make, **options)  # tasks run in other working directories
 
 
 class _ClusterRunner:

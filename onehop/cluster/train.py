@@ -205,8 +205,4 @@ def kill_worker(pids: Path, rank: int) -> None:
 
     node, pid = json.loads((pids / f"{rank}.json").read_bytes())
     on_that_node: Any = {"num_cpus": 0, "label_selector": {"ray.io/node-id": node}}
-    ray.get(ray.remote(**on_that_node)(_kill).remote(pid))
-
-
-def _kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
+    ray.get(ray.remote(**on_that_node)(lambda: os.kill(pid, signal.SIGKILL)).remote())

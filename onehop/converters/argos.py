@@ -5,6 +5,7 @@ so that no model is read incompletely.
 """
 
 import hashlib
+import importlib
 import json
 import re
 import zipfile
@@ -16,7 +17,9 @@ from typing import Any, Literal
 import numpy as np
 
 from onehop.config import MOST_POSITIONS, ModelSettings, Settings, TokenizerSettings
+from onehop.converters.ctranslate2 import NEEDS, greedy_search, logits_along
 from onehop.converters.importing import Imported
+from onehop.converters.parity import Logits
 from onehop.converters.pieces import ImportedPieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
 from onehop.model.loss import NEVER
@@ -25,7 +28,7 @@ from onehop.storage.ctranslate2_reading import Array, read_variables
 from onehop.storage.model_file import StoredModel
 from onehop.storage.number_formats import Int8Rows, Tensor
 from onehop.storage.parameter_shapes import parameter_shapes
-from onehop.text.tokenizer import BOS
+from onehop.text.tokenizer import BOS, EOS, UNK, Tokenizer, normalise
 
 METADATA, _WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
 VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
@@ -61,7 +64,9 @@ def import_package(path: Path) -> Imported:
     config = _json_object(read, "model/config.json", missing={})
     pieces = _read_pieces(read, config)
     model, tensors = _Converter(variables, config, pieces).convert()
-    _check_shapes(path, model, tensors, len(pieces.rows))
+    for name, shape in parameter_shapes(model, len(pieces.rows)).items():
+        if name not in tensors or tuple(tensors[name].shape) != shape:
+            raise ExportError(f"The weights of {path} have inconsistent shapes: see {name}.", _AGAIN)
     source, target = map(str, languages)
     stored = StoredModel(
         settings=Settings(model=model, tokenizer=TokenizerSettings(vocab_size=max(300, len(pieces.rows)))),
@@ -352,7 +357,32 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return type(a) is type(b) and np.array_equal(_to_rows(a), _to_rows(b))
 
 
-def _check_shapes(path: Path, model: ModelSettings, tensors: Mapping[str, Tensor], vocab_size: int) -> None:
-    for name, shape in parameter_shapes(model, vocab_size).items():
-        if name not in tensors or tuple(tensors[name].shape) != shape:
-            raise ExportError(f"The weights of {path} have inconsistent shapes: see {name}.", _AGAIN)
+class ArgosOriginal:
+    """A package run as Argos does, for comparison: SentencePiece tokens through CTranslate2, with greedy search."""
+
+    libraries: tuple[str, ...] = NEEDS
+
+    def __init__(self, path: Path, imported: Imported) -> None:
+        ctranslate2: Any = importlib.import_module("ctranslate2")
+        read = open_package(path)
+        names = ["model.bin", "config.json", *(name.removeprefix("model/") for name in VOCABULARIES)]
+        files = {name: data for name in names if (data := read(f"model/{name}")) is not None}
+        self.model = ctranslate2.Translator(path.stem, device="cpu", intra_threads=1, files=files)
+        self.computes: str = self.model.compute_type.split("_")[0]
+        self.positions = imported.stored.settings.model.max_length
+        self.rows, self.tokenizer = imported.rows, Tokenizer(imported.stored.tokenizer)
+        self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
+        spm: Any = importlib.import_module("sentencepiece")
+        self.pieces = spm.SentencePieceProcessor(model_proto=required(read, PIECES))
+
+    def translate(self, text: str) -> str:
+        """Translate with the package's own tokenizer."""
+        result = greedy_search(self.model, self.pieces.encode(normalise(text), out_type=str))
+        return str(self.pieces.decode([piece for piece in result.hypotheses[0] if piece != MARKS["unk"]]))
+
+    def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
+        """Logits along its own greedy path, reordered to our ids, as far as the path follows `tgt`."""
+        source = src[:-1] if list(src[-1:]) == [EOS] else src
+        result = greedy_search(self.model, self.tokenizer.tokens(source), with_logits=True)
+        path = [self.id_of.get(piece, UNK) for piece in result.hypotheses[0]]
+        return logits_along(tgt, path, result)[:, list(self.rows)]

@@ -14,8 +14,8 @@ import numpy as np
 
 from onehop.atomic import write_json
 from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.converters.huggingface import Array
 from onehop.converters.importing import read_bytes, read_json, read_weights, refuse_first, require_numbers
-from onehop.converters.marian import Array
 from onehop.errors import ExportError, SettingsError
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.embed import Embedder

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onehop import atomic
-from onehop.converters.parity import SENTENCES, Parity, compare, read_sentences
+from onehop.converters.parity import SENTENCES, Parity, compare
 from onehop.errors import ExportError, is_installed, require
 from onehop.setting_fields import nearest
 from onehop.storage.model_io import read_model, write_model
@@ -49,7 +49,6 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
     It is compared with the original; for Hugging Face only if transformers is installed.
     """
     from onehop.converters import argos, bert, huggingface
-    from onehop.converters.argos_original import ArgosOriginal
     from onehop.converters.importing import import_marian
 
     has_original = is_installed(huggingface.NEEDS[0])
@@ -65,18 +64,13 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
         imported = argos.import_package(folder) if is_argos else import_marian(folder)
         file = write_model(out, imported.stored)
         if is_argos:
-            parity = compare(imported.stored, "ctranslate2", ArgosOriginal(folder, imported), sentences)
+            parity = compare(imported.stored, "ctranslate2", argos.ArgosOriginal(folder, imported), sentences)
         elif has_original:
             original = huggingface.HuggingFace(folder, imported.rows)
             parity = compare(imported.stored, "huggingface", original, sentences)
     if parity is not None:
         parity.write(file.with_suffix(f".{_PARITY}"))
     return parity
-
-
-def sentences_of(file: Path | None) -> Sequence[str]:
-    """The sentences to compare: a file's lines, or the built-in ones."""
-    return SENTENCES if file is None else read_sentences(file)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def write(stored: StoredModel, folder: Path) -> None:
 class CTranslate2:
     """Runs such a folder in CTranslate2, called as in its documentation."""
 
-    libraries: tuple[str, ...] = ("ctranslate2",)
+    libraries: tuple[str, ...] = NEEDS
 
     def __init__(self, folder: Path) -> None:
         ctranslate2: Any = importlib.import_module("ctranslate2")

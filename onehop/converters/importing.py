@@ -20,12 +20,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from onehop.config import ModelSettings, Settings, TokenizerSettings
-from onehop.converters.marian import BIAS, EMBEDDING, POSITIONS, Array, from_marian, order
+from onehop.converters.huggingface import BIAS, EMBEDDING, POSITIONS, Array, from_marian, order
 from onehop.converters.pieces import ImportedPieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
 from onehop.model.loss import NEVER
-from onehop.model.transformer import Transformer, sinusoids
+from onehop.model.transformer import sinusoids
 from onehop.storage.model_file import StoredModel
+from onehop.storage.parameter_shapes import parameter_shapes
 
 WEIGHTS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 _CT2_WEIGHTS = "model.bin"
@@ -259,15 +260,8 @@ def _to_ours(
         tensors = from_marian(reordered, settings)
     except KeyError as e:
         raise ExportError(f"{folder / WEIGHTS} has no tensor {e}.", "Download it again.") from None
-    _check_shapes(folder, tensors, settings)
+    shapes = parameter_shapes(settings, len(tensors["embedding.weight"]))
+    if wrong := next((name for name, tensor in tensors.items() if shapes[name] != tensor.shape), None):
+        what = f"{folder / WEIGHTS} does not match config.json: see {wrong}."
+        raise ExportError(what, "Download the folder again.")
     return tensors
-
-
-def _check_shapes(folder: Path, tensors: Mapping[str, Array], settings: ModelSettings) -> None:
-    with torch.device("meta"):
-        expected = Transformer(settings, len(tensors["embedding.weight"])).state_dict()
-    for name, tensor in tensors.items():
-        if tuple(expected[name].shape) != tensor.shape:
-            raise ExportError(
-                f"{folder / WEIGHTS} does not match config.json: see {name}.", "Download the folder again."
-            )

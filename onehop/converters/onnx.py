@@ -185,7 +185,7 @@ class OnnxStep:
 class Onnx:
     """Runs such a folder in onnxruntime."""
 
-    libraries: tuple[str, ...] = ("onnx", "onnxscript", "onnxruntime")
+    libraries: tuple[str, ...] = NEEDS
     computes = "float32"
 
     def __init__(self, folder: Path) -> None:

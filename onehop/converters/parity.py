@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -138,7 +138,7 @@ class Parity:
     machine: str
 
     def write(self, file: Path) -> None:
-        file.write_text(json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(file, asdict(self))
 
     def lines(self) -> list[str]:
         ours, theirs = self.median_ms["onehop"], self.median_ms[self.target]
@@ -152,6 +152,10 @@ class Parity:
         if self.computes != "float32":
             lines.append(f"{self.target} computes in {self.computes}, onehop in float32")
         return lines + [f"differs: {d['source']} → {d['onehop']} | {d[self.target]}" for d in self.differences[:3]]
+
+
+def write_json(file: Path, value: Any) -> None:
+    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[str]) -> Parity:
@@ -216,8 +220,10 @@ def _logit_difference(reference: Reference, port: Port, sentence: str, output: S
     return float(np.abs(ours - theirs)[ours > RULED_OUT].max())
 
 
-def read_sentences(file: Path) -> list[str]:
-    """Sentences, one per line; empty lines are skipped."""
+def read_sentences(file: Path | None) -> Sequence[str]:
+    """The sentences of a file, one per line, or the built-in ones; empty lines are skipped."""
+    if file is None:
+        return SENTENCES
     try:
         sentences = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except OSError as e:

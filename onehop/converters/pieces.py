@@ -69,12 +69,9 @@ def _joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Seque
     unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
     beyond = sorted(normal - set(vocab))
     names = ["<pad>", "<unk>", "<s>" if "<s>" not in dict(others).values() else "<start>", "</s>"]
-    del proto.pieces[:]
-    for name in names:
-        proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
+    _begin_with(proto, names)
     for piece in [*(piece for _, piece in others), *beyond]:
         proto.pieces.add().CopyFrom(known[piece] if piece in known else _added(proto, piece, unknown_score))
-    _describe_marks(proto.trainer_spec, names)
     rows = [*marks, *(i for i, _ in others), *[marks[UNK]] * len(beyond)]
     silent = [BOS] if marks[BOS] in (marks[PAD], marks[UNK], marks[EOS]) else []
     known_ids = len(rows) - len(beyond)
@@ -94,16 +91,13 @@ def _in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> byte
     more = sorted(set(known) - set(order))
     kept = [proto.SentencePiece.FromString(known[p].SerializeToString()) if p in known else None for p in order]
     rest = [proto.SentencePiece.FromString(known[p].SerializeToString()) for p in more]
-    del proto.pieces[:]
-    for name in names:
-        proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
+    _begin_with(proto, names)
     for piece, existing in zip(order, kept, strict=True):
         missing = _added(proto, piece, unknown_score) if is_unigram else None
         unused = proto.SentencePiece(piece=piece, score=0.0, type=_UNUSED)
         proto.pieces.add().CopyFrom(existing or missing or unused)
     for piece_proto in rest:
         proto.pieces.add().CopyFrom(piece_proto)
-    _describe_marks(proto.trainer_spec, names)
     model: bytes = proto.SerializeToString()
     return model
 
@@ -129,9 +123,12 @@ def _read_proto(model: bytes) -> Any:
     return proto
 
 
-def _describe_marks(trainer_spec: Any, names: Sequence[str]) -> None:
-    """Tell SentencePiece which tokens are special. Marian omits unknown tokens from the text."""
-    s = trainer_spec
+def _begin_with(proto: Any, names: Sequence[str]) -> None:
+    """Replace all pieces by the special tokens. Marian omits unknown tokens from the text."""
+    del proto.pieces[:]
+    for name in names:
+        proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
+    s = proto.trainer_spec
     s.pad_piece, s.unk_piece, s.bos_piece, s.eos_piece = names
     s.pad_id, s.unk_id, s.bos_id, s.eos_id = PAD, UNK, BOS, EOS
     s.unk_surface = ""
