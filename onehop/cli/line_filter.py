@@ -20,15 +20,7 @@ from onehop.cli.app import print_message, say_waiting
 from onehop.cli.resume import ResumableFile
 from onehop.data.corpus import LONGEST_LINE, Lines
 from onehop.errors import CHECK_FOLDER, OnehopError, TextError, write_errors
-from onehop.pipelines.bulk import (
-    LAST_WINDOW,
-    BulkJob,
-    SameText,
-    TranslatedWindow,
-    Window,
-    translate_in_process,
-    windows,
-)
+from onehop.pipelines.bulk import LAST_WINDOW, BulkJob, SameText, TranslatedWindow, Window, windows
 from onehop.pipelines.route import AlreadyTranslatedError
 from onehop.storage.model_label import describe
 from onehop.text.language_id import LanguageWatch
@@ -129,7 +121,7 @@ class LineInputs:
     def give_back(self, error: AlreadyTranslatedError, job: BulkJob) -> None:
         """Write the lines unchanged."""
         print_message(error.warning())
-        self._translate(job, lambda windows: translate_in_process(job, SameText(), windows))
+        self._translate(job, lambda windows: (job.translate(SameText(), window) for window in windows))
 
     def translate(self, job: BulkJob) -> None:
         """Translate in this process, or in several `workers`."""
@@ -139,7 +131,7 @@ class LineInputs:
             self._translate(job, lambda windows: translate_with_workers(job, windows, self.workers))
         else:
             pipeline = job.pipeline(job.translator())
-            self._translate(job, lambda windows: translate_in_process(job, pipeline, windows))
+            self._translate(job, lambda windows: (job.translate(pipeline, window) for window in windows))
 
     def _translate(self, job: BulkJob, translated: Callable[[Iterable[Window]], _Results]) -> None:
         """Write to a file, with a progress bar on stderr, or to stdout, without one."""

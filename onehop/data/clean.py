@@ -133,7 +133,7 @@ def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: 
     raw = ((i, chunk) for i, file in enumerate(files) for chunk in read_chunks(file, plain=settings.plain))
     with closing(in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))) as filtered:
         chunks, kept = _write_filtered(work, settings, files, filtered, report, progress)
-    finish_filtering(work, settings, inputs, report, kept, partial(_lines_at, work), chunks)
+    finish_filtering(work, settings, inputs, report, kept, partial(lines_at, work / PAIRS), chunks)
 
 
 def finish_filtering(
@@ -286,9 +286,9 @@ def spread(count: int, among: int) -> npt.NDArray[np.int64]:
     return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
 
 
-def _lines_at(work: Path, indices: list[int]) -> Iterator[bytes]:
+def lines_at(path: Path, indices: Iterable[int]) -> Iterator[bytes]:
     chosen = frozenset(indices)
-    with (work / PAIRS).open("rb") as lines:
+    with path.open("rb") as lines:
         yield from (line for i, line in enumerate(lines) if i in chosen)
 
 

@@ -238,6 +238,13 @@ class Lines(RawFile):
                 yield line.rstrip(b"\r\n")
 
 
+def decode_line(line: bytes, number: int, name: Path | str) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        raise TextError(f"Line {number} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+
+
 def _skip_rest_of_line(stream: IO[bytes]) -> None:
     while part := stream.readline(LONGEST_LINE):
         if part.endswith(b"\n"):

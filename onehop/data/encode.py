@@ -15,7 +15,7 @@ import numpy.typing as npt
 from onehop.atomic import write_whole
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.console import StageProgress
-from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, nothing_left, spread
+from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, lines_at, nothing_left, spread
 from onehop.data.filters import (
     Dropped,
     FilterReport,
@@ -58,7 +58,11 @@ def _learn(job: tuple[Path, Filtered, TokenizerSettings]) -> bytes:
     """Learn a vocabulary from training pairs spread evenly over the corpus, or over each of its weighted sources."""
     work, filtered, settings = job
     chosen = frozenset(sample_indices(filtered, settings).tolist()) - frozenset(filtered.cut)
-    return Tokenizer.learn(_sides_of(work / PAIRS, chosen), settings).model
+    return Tokenizer.learn(sides_of(lines_at(work / PAIRS, chosen)), settings).model
+
+
+def sides_of(lines: Iterable[bytes]) -> Iterator[str]:
+    return (side for line in lines for side in line.decode().split("\t")[:2])
 
 
 def sample_indices(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArray[np.int64]:
@@ -70,13 +74,6 @@ def sample_indices(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArr
     counts = quotas(sizes, weights_of(names, settings.weights, "tokenizer.weights"), count)
     ends = accumulate(sizes)
     return np.concatenate([end - size + spread(n, size) for end, size, n in zip(ends, sizes, counts, strict=True)])
-
-
-def _sides_of(path: Path, chosen: frozenset[int]) -> Iterator[str]:
-    with path.open("rb") as lines:
-        for i, line in enumerate(lines):
-            if i in chosen:
-                yield from line.decode().split("\t")[:2]
 
 
 # --- words and their ids --------------------------------------------------------------------------------------

@@ -295,15 +295,7 @@ def decoded(columns: tuple[bytes, ...]) -> tuple[str, str] | str:
 
 
 def undecodable(columns: tuple[bytes, ...]) -> list[int]:
-    return [i for i, column in enumerate(columns) if not _is_utf8(column)]
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return [i for i, column in enumerate(columns) if column.decode(errors="ignore").encode() != column]
 
 
 def sample_of(location: str, columns: tuple[bytes, ...]) -> Sample:

@@ -51,16 +51,6 @@ class TaskRunner(Protocol):
         """The raw parts of a file, or references to them."""
 
 
-class LocalRunner:
-    """Runs tasks in this process."""
-
-    def map(self, task: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        return (task(*item) for item in items)
-
-    def parts_of(self, file: ParallelFile, plain: Plain, chunks: int) -> Iterator[Any]:
-        return raw_parts(file, plain, chunks)
-
-
 def raw_parts(file: ParallelFile, plain: Plain, chunks: int) -> Iterator[list[RawChunk]]:
     """Lists of at most `chunks` chunks of a file."""
     return _batched(read_chunks(file, plain=plain), chunks)
@@ -117,10 +107,7 @@ def _keep_part(work: Path, name: str, first: int, count: int, duplicates: Sequen
 
 
 def _select_lines(work: Path, name: str, chosen: Sequence[int]) -> list[bytes]:
-    wanted = frozenset(chosen)
-    if not wanted:
-        return []
-    return [line for i, line in enumerate(_lines(work / PARTS / f"{name}.kept")) if i in wanted]
+    return list(clean.lines_at(work / PARTS / f"{name}.kept", chosen)) if chosen else []
 
 
 @dataclass(frozen=True)
@@ -198,8 +185,7 @@ def make_shards(
             progress.stage("learning the vocabulary", None, "")
             chosen = encode.sample_indices(filtered, settings.tokenizer)
             wanted = np.setdiff1d(chosen, np.array(filtered.cut, np.int64))
-            lines = _selected(work, parts, wanted, runner)
-            sides = (side for line in lines for side in line.decode().split("\t")[:2])
+            sides = encode.sides_of(_selected(work, parts, wanted, runner))
             tokenizer = Tokenizer.learn(sides, settings.tokenizer).model
         Tokenizer(tokenizer)
         write_whole(work / TOKENIZER, tokenizer)

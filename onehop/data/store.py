@@ -11,7 +11,8 @@ valid.src.txt  valid.tgt.txt    their text, one per line
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -173,18 +174,12 @@ class Store:
         """Open a store and check that every file has its full size; `verify` checks the contents."""
         store = cls(Path(path), read_description(Path(path)))
         for name, size in store.description["files"].items():
-            store._check_size(name, size)
+            with _all_files(store.path, name):
+                actual = (store.path / name).stat().st_size
+            if actual != size:
+                what = f"The token store {path} is damaged: {name} has {actual} bytes instead of {size}."
+                raise StoreError(what, REMAKE)
         return store
-
-    def _check_size(self, name: str, size: int) -> None:
-        try:
-            actual = (self.path / name).stat().st_size
-        except OSError:
-            raise StoreError(f"The token store {self.path} lacks its file {name}.", REMAKE) from None
-        if actual != size:
-            raise StoreError(
-                f"The token store {self.path} is damaged: {name} has {actual} bytes instead of {size}.", REMAKE
-            )
 
     def pairs(self, split: str, weights: Weights | None = None) -> Pairs:
         """The pairs of "train" or "valid", memory-mapped. Training pairs may have a weight per source."""
@@ -241,10 +236,8 @@ class Store:
         return self._content(TOKENIZER)
 
     def _content(self, name: str) -> bytes:
-        try:
+        with _all_files(self.path, name):
             return (self.path / name).read_bytes()
-        except OSError:
-            raise StoreError(f"The token store {self.path} lacks its file {name}.", REMAKE) from None
 
     def valid_text(self, side: str) -> list[str]:
         """The validation sentences of "src" or "tgt" as text."""
@@ -260,15 +253,22 @@ class Store:
             raise StoreError(f"The token store {self.path} is damaged: its content does not match its hash.", REMAKE)
 
 
+@contextmanager
+def _all_files(store: Path, name: str) -> Iterator[None]:
+    """Say which file a store lacks."""
+    try:
+        yield
+    except OSError:
+        raise StoreError(f"The token store {store} lacks its file {name}.", REMAKE) from None
+
+
 def _mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """A file as a read-only array. An empty file cannot be mapped."""
-    try:
+    with _all_files(path.parent, path.name):
         if path.stat().st_size == 0:
             return np.empty(0, dtype)
         # A plain array over the mapping: slices of np.memmap are ten times as slow.
         return np.asarray(np.memmap(path, dtype, "r"))
-    except OSError:
-        raise StoreError(f"The token store {path.parent} lacks its file {path.name}.", REMAKE) from None
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -303,11 +303,8 @@ def hash_files(folder: Path, names: Sequence[str]) -> str:
     """A hash over the contents of files, in the order of their names."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(names):
-        try:
-            with (folder / name).open("rb") as stream:
-                digest.update(name.encode() + b"\0" + hashlib.file_digest(stream, "blake2b").digest())
-        except OSError:
-            raise StoreError(f"The token store {folder} lacks its file {name}.", REMAKE) from None
+        with _all_files(folder, name), (folder / name).open("rb") as stream:
+            digest.update(name.encode() + b"\0" + hashlib.file_digest(stream, "blake2b").digest())
     return digest.hexdigest()
 
 

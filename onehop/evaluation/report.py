@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onehop.console import console
-from onehop.data.corpus import Lines, ParallelFile, unequal_lines
+from onehop.data.corpus import Lines, ParallelFile, decode_line, unequal_lines
 from onehop.data.filters import counted
 from onehop.decoding.engine import ComputeType
 from onehop.decoding.options import SearchOptions
@@ -166,12 +166,7 @@ def aligned(files: Sequence[Path]) -> list[list[str]]:
 
 
 def read_lines(file: Path) -> list[str]:
-    lines = []
-    for number, line in enumerate(Lines(file), start=1):
-        try:
-            lines.append(line.decode("utf-8"))
-        except UnicodeDecodeError:
-            raise TextError(f"Line {number} of {file} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+    lines = [decode_line(line, number, file) for number, line in enumerate(Lines(file), start=1)]
     if not lines:
         raise TextError(f"{file} is empty.", "Give a file with one sentence a line.")
     return lines

@@ -5,12 +5,12 @@ Windows are independent: results do not depend on the number of processes, or on
 
 import json
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, refuse_other_unicode
+from onehop.data.corpus import BYTE_ORDER_MARK, LONGEST_LINE, decode_line, refuse_other_unicode
 from onehop.decoding.engine import ComputeType, EngineName
 from onehop.decoding.options import SearchOptions
 from onehop.errors import TextError
@@ -88,10 +88,7 @@ def _decode(line: bytes, name: str, number: int) -> str:
     # The file reader truncates longer lines.
     if len(line) + len(BYTE_ORDER_MARK) >= LONGEST_LINE:
         raise TextError(f"Line {number} of {name} is longer than {LONGEST_LINE:,} bytes.", "Break it into lines.")
-    try:
-        return line.decode("utf-8").rstrip("\r")
-    except UnicodeDecodeError:
-        raise TextError(f"Line {number} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+    return decode_line(line, number, name).rstrip("\r")
 
 
 @dataclass(frozen=True)
@@ -170,13 +167,6 @@ def moses_lines(result: Result, number: int, n_best: int) -> Iterator[str]:
             texts = [s.text if t is None else t.text for s, t in zip(result.sentences, ranked, strict=True)]
             score = sum(t.score for t in ranked if t is not None)
         yield f"{number} ||| {LINE_BREAKS.sub(' ', ' '.join(texts))} ||| {score:.4f}"
-
-
-def translate_in_process(
-    job: BulkJob, pipeline: Pipeline, windows: Iterable[Window]
-) -> Generator[TranslatedWindow, None, None]:
-    for window in windows:
-        yield job.translate(pipeline, window)
 
 
 def threads_of(workers: int, threads: int | None) -> int | None:

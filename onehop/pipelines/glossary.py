@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from onehop.data.corpus import Lines
+from onehop.data.corpus import Lines, decode_line
 from onehop.errors import SettingsError, TextError
 from onehop.text.formality import FORMAL, Formality
 from onehop.text.inflection import inflected_pattern, without_umlauts
@@ -160,10 +160,7 @@ def read_glossary(path: Path) -> list[Term]:
     terms: dict[str, Term] = {}
     for number, line in enumerate(Lines(path), start=1):
         location = f"Line {number} of {path}"
-        try:
-            columns = [normalise(column) for column in line.decode("utf-8").split("\t")]
-        except UnicodeDecodeError:
-            raise TextError(f"{location} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+        columns = [normalise(column) for column in decode_line(line, number, path).split("\t")]
         if columns == [""]:
             continue
         if len(columns) != 2 or not all(columns):

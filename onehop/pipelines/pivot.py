@@ -36,7 +36,6 @@ class PivotTranslator:
     def plan(
         self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()
     ) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
-        """The segments of each line, and their translations; the translations of lines begin with the `prefixes`."""
         segments, translated = yield from self.first.plan(lines, first)
         pairs = zip_longest(translated, prefixes, fillvalue="")
         starts = [prefix if i == 0 else "" for sentences, prefix in pairs for i in range(len(sentences))]
@@ -63,7 +62,6 @@ class PivotTranslator:
     def results(
         self, lines: Sequence[str], segments: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
     ) -> list[Result]:
-        """The results of lines from the translations of their segments."""
         paragraphs = [paragraph(*line, self.models) for line in zip(lines, segments, sentences, strict=True)]
         return [replace(result, via=self.second.source) for result in paragraphs]
 

@@ -9,13 +9,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from local_runner import LocalRunner
 from typer.testing import CliRunner
 
 from onehop.cli import app
 from onehop.cluster import prepare, translate
 from onehop.cluster.connection import ClusterError
 from onehop.cluster.inputs import pieces
-from onehop.data.shards import LocalRunner
 from onehop.errors import StoreError
 
 

@@ -4,11 +4,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from local_runner import LocalRunner
 
 from onehop.config import load_settings, with_changes
 from onehop.data.batches import Epoch
 from onehop.data.prepare import prepare
-from onehop.data.shards import LocalRunner, make_shards
+from onehop.data.shards import make_shards
 from onehop.data.store import JoinedArrays, Store
 
 CHANGES = ["data.valid_size=20", "tokenizer.vocab_size=300", "data.train=['a.tsv', 'b.tsv']", "data.language=false"]

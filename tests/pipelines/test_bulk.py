@@ -10,7 +10,7 @@ import pytest
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, TextError
 from onehop.pipelines import bulk_workers
-from onehop.pipelines.bulk import BulkJob, TranslatedWindow, Window, moses_lines, threads_of, translate_in_process
+from onehop.pipelines.bulk import BulkJob, TranslatedWindow, Window, moses_lines, threads_of
 from onehop.pipelines.bulk_workers import translate_with_workers
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
@@ -133,7 +133,8 @@ TEXTS = ["the old house", "a new tree", "the bird", "a house", "the old old tree
 def output(job: BulkJob, size: int) -> bytes:
     cut = [TEXTS[i : i + size] for i in range(0, len(TEXTS), size)]
     windows = [Window("x", i * size + 1, lines, i * size) for i, lines in enumerate(cut)]
-    return b"".join(done.data for done in translate_in_process(job, job.pipeline(job.translator()), windows))
+    pipeline = job.pipeline(job.translator())
+    return b"".join(job.translate(pipeline, window).data for window in windows)
 
 
 @pytest.mark.parametrize("name", ["text", "moses"])  # the scores of --json have the last bits too
@@ -151,7 +152,8 @@ def test_samples_depend_only_on_line_and_seed(model_file, name):
 def test_two_processes_translate_as_one_does(model_file):
     job = BulkJob(route=(model_file,), engine="torch", device="cpu", compute="bfloat16", output="json")
     windows = [Window("x", 1, TEXTS[:4], 0), Window("x", 5, TEXTS[4:], 4)]
-    here = list(translate_in_process(job, job.pipeline(job.translator()), windows))
+    pipeline = job.pipeline(job.translator())
+    here = [job.translate(pipeline, window) for window in windows]
     assert list(translate_with_workers(job, windows, 2)) == here
     assert b'"compute": "bfloat16"' in here[0].data
 
