@@ -28,12 +28,11 @@ from onehop.pipelines.result import Result
 from onehop.pipelines.route import identifier, identify_source, sources_into
 from onehop.server import access_log, answers, auth, metrics, openapi
 from onehop.server.answers import batch_answer, cancelled_on_disconnect, event_stream, page
-from onehop.server.choice import first_of_each_pair, routes_by_quality
 from onehop.server.explore import Explorers
 from onehop.server.files import Files
 from onehop.server.libretranslate import LibreTranslate
+from onehop.server.pivot import first_of_each_pair, routes_by_quality
 from onehop.server.problems import Problem
-from onehop.server.rate_limit import Rates
 from onehop.server.schemas import (
     FORM,
     JSON,
@@ -84,7 +83,7 @@ class Application:
         self.services = self.by_quality[None]
         self.settings, self.metrics, self.explorers = settings, counts, explorers
         self.keys = auth.read(settings.keys_file)
-        self.rates = Rates(settings.per_minute)
+        self.rates = auth.Rates(settings.per_minute)
         self.identifier = identifier()
         self.description = openapi.description()
         self.files = Files(self, folder)

@@ -1,4 +1,4 @@
-"""API keys, stored as hashes, so that a leaked file or variable reveals no key.
+"""API keys, stored as hashes, so that a leaked file or variable reveals no key; and the rate limit.
 
 A key is 32 random bytes, so one round of SHA-256 is enough: it cannot be guessed.
 """
@@ -7,7 +7,9 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from onehop.errors import SettingsError
@@ -56,3 +58,27 @@ def parse(lines: list[str], origin: str) -> dict[str, str]:
             )
         keys[match["hash"]] = match["name"]
     return keys
+
+
+# Maximum clients remembered. The least recent one is forgotten first; its bucket is full by then.
+_MOST_CLIENTS = 100_000
+
+
+class Rates:
+    """A token bucket per client, refilled steadily up to one minute's requests; 0 per minute means no limit."""
+
+    def __init__(self, per_minute: int, now: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute, self.now = per_minute, now
+        self.buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str) -> float:
+        """Take a token from a client's bucket and return 0, or return the seconds until there is one."""
+        if not self.per_minute:
+            return 0.0
+        now = self.now()
+        left, then = self.buckets.pop(client, (float(self.per_minute), now))
+        left = min(float(self.per_minute), left + (now - then) * self.per_minute / 60)
+        self.buckets[client] = (left - 1 if left >= 1 else left, now)
+        while len(self.buckets) > _MOST_CLIENTS:
+            self.buckets.popitem(last=False)
+        return 0.0 if left >= 1 else (1 - left) * 60 / self.per_minute

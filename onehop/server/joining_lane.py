@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onehop.decoding.options import Hypothesis
-from onehop.server.scheduler import USUAL_BEAM, Call, Lane, NBest, QueuedSentence
+from onehop.server.scheduler import USUAL_BEAM, Call, Lane, NBest, QueuedSentence, tokens
 
 if TYPE_CHECKING:  # it imports torch
     from onehop.decoding.continuous_batching import ContinuousBatch
@@ -50,7 +50,7 @@ class JoiningLane(Lane):
         elif self.free and (self.live or (self.waiting and self.is_time())):
             self.run_step()
         self.metrics.waiting.set(len(self.waiting))
-        self.metrics.waiting_tokens.set(self.tokens_waiting())
+        self.metrics.waiting_tokens.set(tokens(self.waiting))
 
     def run_step(self) -> None:
         """Choose the sentences that leave and join, and run the step in the thread."""

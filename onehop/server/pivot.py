@@ -1,16 +1,18 @@
-"""Translation by two models through a language between, for pairs that no model has."""
+"""Translation by two models through a language between, for pairs that no model has; the models for each pair."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
 from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result
+from onehop.pipelines.route import Pair, all_routes
 from onehop.server.problems import Problem
 from onehop.server.service import Service, TranslateOptions, Translating
 from onehop.server.stream import stream
+from onehop.storage.registry import SMALL, Quality
 from onehop.text.language_id import name_of
 
 
@@ -62,3 +64,27 @@ class PivotService(Translating):
         joined = pipeline.join([translated], last)
         [result] = await asyncio.to_thread(pipeline.results, [text], [segments], joined)
         yield {"translation": result}
+
+
+Routes = dict[Pair, Translating]
+
+
+def first_of_each_pair(services: Sequence[Service]) -> dict[Pair, Service]:
+    models: dict[Pair, Service] = {}
+    for service in services:
+        models.setdefault((service.source, service.target), service)
+    return models
+
+
+def routes_by_quality(services: Sequence[Service]) -> dict[Quality | None, Routes]:
+    """The models for each pair: the full ones, the small ones and, without a quality, the first of each pair."""
+    small = [service for service in services if service.models[0].endswith(SMALL)]
+    full = [service for service in services if service not in small]
+    forms: dict[Quality | None, Sequence[Service]] = {None: services, "best": full, "fast": small}
+    return {quality: _routes(first_of_each_pair(form)) for quality, form in forms.items()}
+
+
+def _routes(models: Mapping[Pair, Service]) -> Routes:
+    """Routes of one model or of two."""
+    routes = {pair: [models[leg] for leg in legs] for pair, legs in all_routes(models).items()}
+    return {pair: legs[0] if len(legs) == 1 else PivotService(*legs) for pair, legs in routes.items()}

@@ -134,14 +134,11 @@ class Lane:
         if own > most:
             what = f"The request has {own:,} tokens; the maximum is {most:,}: send it in {-(-own // most)} parts."
             raise Problem(413, what)
-        waiting = self.tokens_waiting()
+        waiting = tokens(self.waiting)
         before = tokens([job for job in self.waiting if job.start < self.clock + own])
         room = self.most_waiting if own * _SMALL <= self.most_waiting else self.most_waiting // 2
         if waiting + own > room or (before + own) / self.speed > self.most_seconds:
             raise busy(waiting / self.speed)
-
-    def tokens_waiting(self) -> int:
-        return tokens(self.waiting)
 
     def drop_cancelled(self) -> None:
         kept = [job for job in self.waiting if not job.answer.done()]
@@ -159,13 +156,13 @@ class Lane:
                 break
             self.start(batch)
         self.metrics.waiting.set(len(self.waiting))
-        self.metrics.waiting_tokens.set(self.tokens_waiting())
+        self.metrics.waiting_tokens.set(tokens(self.waiting))
 
     def is_time(self) -> bool:
         """Whether a batch is due: it is full, or the first sentence has waited long enough. Otherwise set a timer."""
         oldest = min(job.arrived for job in self.waiting)
         rest = oldest + self.patience - time.monotonic()
-        if rest <= 0 or self.tokens_waiting() >= self.budget:
+        if rest <= 0 or tokens(self.waiting) >= self.budget:
             return True
         if not self.has_timer:
             self.has_timer = True

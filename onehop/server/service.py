@@ -116,12 +116,7 @@ class Service(Translating):
     """One model, with a queue for each of its engines."""
 
     def __init__(
-        self,
-        translator: SentenceTranslator,
-        max_length: int,
-        settings: ServerSettings,
-        metrics: Metrics,
-        name: str,
+        self, translator: SentenceTranslator, max_length: int, settings: ServerSettings, metrics: Metrics, name: str
     ) -> None:
         self.translator, self.max_length = translator, max_length
         self.models = (name,)
@@ -134,13 +129,7 @@ class Service(Translating):
             translator.fast.spread = 1  # type: ignore[attr-defined]
 
     @classmethod
-    def load(
-        cls,
-        path: Path,
-        settings: ServerSettings,
-        metrics: Metrics,
-        **engine: Any,
-    ) -> "Service":
+    def load(cls, path: Path, settings: ServerSettings, metrics: Metrics, **engine: Any) -> "Service":
         """Read a model file; `engine` is as for SentenceTranslator.load."""
         translator = SentenceTranslator.load(path, **engine)
         return cls(translator, max_length_of(path), settings, metrics, short_name(path))

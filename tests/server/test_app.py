@@ -29,9 +29,9 @@ from onehop.pipelines.result import Result
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server import answers, app, auth, metrics, run, service
 from onehop.server.answers import alternatives
+from onehop.server.auth import Rates
 from onehop.server.explore import MOST_REQUESTS, Explorers
 from onehop.server.metrics import Metrics
-from onehop.server.rate_limit import Rates
 from onehop.server.schemas import SentenceAnswer, TranslationAnswer
 from onehop.server.settings import ServerSettings
 from onehop.server.start import ServeOptions
