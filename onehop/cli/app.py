@@ -15,7 +15,6 @@ import typer
 from typer.core import TyperGroup
 
 from onehop._version import __version__
-from onehop.cli.completion import models, presets
 from onehop.config import Settings, load_settings, preset_names, with_changes
 from onehop.errors import (
     EXTRAS,
@@ -145,6 +144,20 @@ app = typer.Typer(
 )
 
 
+# Shell completion. If nothing matches, the shell completes files.
+def presets(incomplete: str) -> list[str]:
+    return [name for name in preset_names() if name.startswith(incomplete)]
+
+
+def models(incomplete: str) -> Iterator[tuple[str, str]]:
+    """Matching installed models, each with its languages."""
+    from onehop.storage.registry import labels
+
+    for name, label in labels().items():
+        if name.startswith(incomplete):
+            yield name, f"{label.content['source']} → {label.content['target']}"
+
+
 SettingsArgument = Annotated[
     str,
     typer.Argument(
@@ -242,10 +255,3 @@ def write_text(file: Path, text: str) -> None:
     with write_errors(file):
         file.write_text(text, encoding="utf-8")
     typer.echo(file)
-
-
-def read_bytes(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as e:
-        raise TextError(f"{file} cannot be read: {e.strerror}.", "Check the path.") from None

@@ -15,13 +15,12 @@ from onehop.cli.app import (
     SettingsArgument,
     Threads,
     app,
-    read_bytes,
+    presets,
     say_waiting,
     settings_of,
     use_threads,
 )
 from onehop.cli.cluster import RayAddress
-from onehop.cli.completion import presets
 from onehop.config import Settings, settings_to_toml
 from onehop.errors import SettingsError, TextError, check_folder, require
 
@@ -294,4 +293,7 @@ def tokenizer_of(name: str) -> bytes:
 
     if name in installed() or name.endswith(SUFFIX) or Path(name).is_dir():
         return read_model(named_model(name)).tokenizer
-    return read_bytes(Path(name))
+    try:
+        return Path(name).read_bytes()
+    except OSError as e:
+        raise TextError(f"{name} cannot be read: {e.strerror}.", "Check the path.") from None

@@ -1,7 +1,9 @@
 """An estimate of a training before it starts: parameters, memory, FLOPs, steps per epoch."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -84,14 +86,7 @@ def measured_peak(device: torch.device) -> float:
     """FLOP/s of a large matrix product on this device, in the dtype of training."""
     size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
     a = torch.randn(size, size, dtype=dtype, device=device)
-    times = []
-    for _ in range(5):
-        _wait_for(device)
-        began = time.perf_counter()
-        a @ a
-        _wait_for(device)
-        times.append(time.perf_counter() - began)
-    return 2.0 * size**3 / min(times)
+    return 2.0 * size**3 / min(_seconds(lambda: a @ a, device) for _ in range(5))
 
 
 def measured_step(objective: Objective, settings: Settings, pairs: Pairs, device: torch.device) -> float:
@@ -100,23 +95,24 @@ def measured_step(objective: Objective, settings: Settings, pairs: Pairs, device
     optimizer = make_optimizer(model, settings.train)
     budget = settings.train.batch_tokens or max_token_budget(objective, settings, device)
     epoch = Epoch(pairs, budget, settings.train.seed, 0)
-    times = []
     model.train()
-    for i in range(2):
-        batch = epoch[i % len(epoch)]
-        _wait_for(device)
-        began = time.perf_counter()
+
+    def update(batch: Batch) -> None:
         on_device = to_device(batch, World(0, 1, device), twice=settings.train.r_drop > 0)
         forward_and_backward(objective, on_device, 1 / batch.tokens)
         apply_gradients(model, optimizer, settings.train.clip, gradient_norm(model))
-        _wait_for(device)
-        times.append(time.perf_counter() - began)
-    return settings.train.accumulate * min(times)
+
+    batches = (epoch[i % len(epoch)] for i in range(2))
+    return settings.train.accumulate * min(_seconds(partial(update, batch), device) for batch in batches)
 
 
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    wait()
+    began = time.perf_counter()
+    work()
+    wait()
+    return time.perf_counter() - began
 
 
 # --- memory ---------------------------------------------------------------------------------------------------

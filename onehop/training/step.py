@@ -206,7 +206,9 @@ class PlainStep:
 
     def prepare(self, number: int) -> None:
         """Seed dropout for a step, and set the training mode."""
-        torch.manual_seed(_mix_seeds(self.train.seed, number, self.world.rank))
+        # Mixed, so that neighbouring steps are independent.
+        seeds = np.random.SeedSequence((self.train.seed, number, self.world.rank))
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0] >> np.uint64(1)))
         if not self.model.training:  # checking is cheaper than visiting all modules
             self.model.train()
 
@@ -228,8 +230,3 @@ class PlainStep:
             objective += loss.objective
             nll += loss.nll
         return Loss(world.sum(objective), world.sum(nll)), gradient_norm(self.model)
-
-
-def _mix_seeds(*numbers: int) -> int:
-    """One seed from several numbers, so that neighbouring steps are independent."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
