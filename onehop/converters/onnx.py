@@ -174,7 +174,6 @@ class OnnxStep:
     def __call__(
         self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
     ) -> Float[Tensor, "rows vocab"]:
-        """Log-probabilities of each row's next token."""
         if parents is not None:
             rows = parents.numpy()
             self.src = self.src[rows]

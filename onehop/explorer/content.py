@@ -15,7 +15,7 @@ from onehop.errors import OnehopError
 from onehop.explorer.html import page_alone, served_page
 from onehop.interpret.ablations import ROLES, Role, parse_edits
 from onehop.interpret.recorded_search import OnStep
-from onehop.interpret.reruns import HeadsOff, attentions
+from onehop.interpret.reruns import attentions
 from onehop.interpret.trace_file import Json, Trace, lay_out, pack
 from onehop.interpret.tracer import LIMIT, Tracer
 from onehop.model.attention import attention
@@ -155,7 +155,7 @@ class Explorer:
         return {**variant, "label": self.label(made), "same": variant["target"]["text"] == plain}
 
     def heads(self, text: str, edits: Sequence[str] = ()) -> Iterator[Json]:
-        """Switch off every head in turn: first the number of attentions, then the effects of each.
+        """Switch off every head in turn: first the number of attentions, then the effects of each attention's heads.
 
         The lock is free between two attentions, so that other requests can be answered.
         """
@@ -167,13 +167,9 @@ class Explorer:
                 part = next(parts, None)
             if part is None:
                 return
-            yield self.of_heads(part)
-
-    def of_heads(self, part: HeadsOff) -> Json:
-        """The effects of one attention's heads, with the most probable tokens at each step."""
-        effect = [[round(x, 6) for x in row] for row in part.effect.tolist()]
-        top = [[[[self.tracer.pieces([i])[0], round(p, 6)] for i, p in step] for step in row] for row in part.top]
-        return {"role": part.role, "layer": part.layer, "effect": effect, "top": top}
+            effect = [[round(x, 6) for x in row] for row in part.effect.tolist()]
+            top = [[[[self.tracer.pieces([i])[0], round(p, 6)] for i, p in step] for step in row] for row in part.top]
+            yield {"role": part.role, "layer": part.layer, "effect": effect, "top": top}
 
     def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:
         return self.tracer.neurons(stack, layer, places)

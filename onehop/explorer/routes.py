@@ -107,18 +107,14 @@ def _one_line_errors(answer: _Answer) -> _Answer:
     async def answered(request: Request) -> Response:
         try:
             return await answer(request)
-        except _TooLargeError as e:
-            return JSONResponse({"error": str(e)}, 413, _HEADERS)
-        except _TooSlowError as e:
-            return JSONResponse({"error": str(e)}, 408, _HEADERS)
-        except _OtherKindError as e:
-            return JSONResponse({"error": str(e)}, 415, _HEADERS)
-        except ModelChangedError as e:
-            return JSONResponse({"error": str(e)}, 503, _HEADERS)
         except OnehopError as e:
-            return JSONResponse({"error": str(e)}, 422, _HEADERS)
+            status = next(status for kind, status in _STATUS.items() if isinstance(e, kind))
+            return JSONResponse({"error": str(e)}, status, _HEADERS)
 
     return answered
+
+
+_STATUS = {_TooLargeError: 413, _TooSlowError: 408, _OtherKindError: 415, ModelChangedError: 503, OnehopError: 422}
 
 
 class _ClientLeftError(Exception):
@@ -172,25 +168,29 @@ async def _in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncI
         part = await compute(lambda: next(rest, None))
 
 
-async def _body_of(request: Request, seconds: float) -> bytes:
+async def body_of(request: Request, most: int, seconds: float, too_large: Exception, too_slow: Exception) -> bytes:
     """The body of a request, limited in size and time."""
-    body = b""
+    body, announced = bytearray(), request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > most:
+        raise too_large
     try:
         async with asyncio.timeout(seconds):
-            async for part in request.stream():
-                body += part
-                if len(body) > MOST_BODY:
-                    raise _TooLargeError(f"A request may have at most {MOST_BODY:,} bytes.", "Give a shorter text.")
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise too_large
     except TimeoutError:
-        raise _TooSlowError(f"The request took longer than {seconds:g} seconds.", "Send it again.") from None
-    return body
+        raise too_slow from None
+    return bytes(body)
 
 
 async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     """The text and edits of a request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise _OtherKindError("The request is not JSON.", "Send it with Content-Type: application/json.")
-    body = await _body_of(request, seconds)
+    too_large = _TooLargeError(f"A request may have at most {MOST_BODY:,} bytes.", "Give a shorter text.")
+    too_slow = _TooSlowError(f"The request took longer than {seconds:g} seconds.", "Send it again.")
+    body = await body_of(request, MOST_BODY, seconds, too_large, too_slow)
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets

@@ -6,7 +6,7 @@ The model itself is never changed: an edited run goes through `watch` with its o
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -166,7 +166,7 @@ def parse_edits(texts: Iterable[str]) -> tuple[Edit, ...]:
 
 
 class EditTap:
-    """A tap that applies edits. It keeps state, so each run needs a new one."""
+    """A tap that applies edits, each by the method of its name. It keeps state, so each run needs a new one."""
 
     def __init__(self, model: Transformer, edits: Iterable[Edit]) -> None:
         self.settings = model.settings
@@ -183,7 +183,7 @@ class EditTap:
     def __call__(self, name: str, value: Tensor) -> Tensor:
         raw = value
         for edit in self.edits:
-            value = _CHANGES[edit.name](self, edit, name, value)
+            value = getattr(self, edit.name)(edit, name, value)
         last = name.rpartition(".")[2]
         self.values[last] = raw if last == "skip" else value
         return value
@@ -239,17 +239,6 @@ class EditTap:
             return value
         within_layer = ".layers." in name
         return self.values["skip" if within_layer and self.settings.norm == "pre" else "residual"]
-
-
-_CHANGES: Mapping[str, Callable[[EditTap, Edit, str, Tensor], Tensor]] = {
-    "scale": EditTap.scale,
-    "mask": EditTap.mask,
-    "positions": EditTap.positions,
-    "head": EditTap.head,
-    "heads": EditTap.heads,
-    "residual": EditTap.residual,
-    "norm": EditTap.norm,
-}
 
 
 def _attention_in(scope: Scope, name: str, quantity: str) -> bool:

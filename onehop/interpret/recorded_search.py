@@ -66,7 +66,6 @@ class _RerunStep:
     def __call__(
         self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
     ) -> Float[Tensor, "rows vocab"]:
-        """Log-probabilities of each row's next token."""
         past = self.past if parents is None else self.past[parents]
         self.past = torch.cat([past, tokens[:, None]], dim=1)
         tgt, memory = unpadded(self.past), self.memory.expand(len(tokens), -1, -1)

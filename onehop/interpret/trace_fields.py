@@ -1,6 +1,6 @@
 """Fields of a trace. Each is computed from its arguments alone: recorded tensors, a search step, the settings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import torch
@@ -61,13 +61,6 @@ def attention_inputs(model: Transformer) -> Json:
     return inputs
 
 
-_ADDED: Mapping[str, Callable[[str], str]] = {
-    "self_attention": lambda path: f"{path}.self_attention.projection",
-    "cross_attention": lambda path: f"{path}.cross_attention.projection",
-    "feed_forward": lambda path: f"{path}.feed_forward.output",
-}
-
-
 def additions(recorder: Recorder) -> list[Json]:
     """For each sub-layer, the norms of the residual stream and of the sub-layer's output, and their cosine."""
     rows = []
@@ -77,7 +70,8 @@ def additions(recorder: Recorder) -> list[Json]:
             continue
         layer, _, around = path.rpartition(".")
         sublayer = {"self": "self_attention", "cross": "cross_attention", "feed": "feed_forward"}[around.split("_")[0]]
-        stream, added = recorder[name].value[0], recorder[_ADDED[sublayer](layer)].value[0]
+        result = "output" if sublayer == "feed_forward" else "projection"
+        stream, added = recorder[name].value[0], recorder[f"{layer}.{sublayer}.{result}"].value[0]
         stack, _, number = layer.split(".")
         rows.append(
             {

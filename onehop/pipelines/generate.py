@@ -42,7 +42,6 @@ class Continuation:
     def __call__(
         self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
     ) -> Float[Tensor, "rows vocab"]:
-        """Log-probabilities of each row's next token."""
         if self.cache.length == 0:
             ids = torch.tensor([[BOS, *self.prompt]], device=tokens.device)
         else:

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 
 from onehop.errors import OnehopError
 from onehop.explorer.cross_origin import CrossOriginGuard
+from onehop.explorer.routes import body_of
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import identifier, identify_source, sources_into
@@ -210,20 +211,10 @@ class Application:
 
     async def read(self, request: Request, most: int | None = None, seconds: float | None = None) -> bytes:
         """The body of a request, limited in size and time."""
-        most, seconds, body = most or self.settings.max_body, seconds or self.settings.read_seconds, bytearray()
+        most, seconds = most or self.settings.max_body, seconds or self.settings.read_seconds
         too_large = Problem(413, f"The body is larger than {most:,} bytes: send less at a time.")
-        announced = request.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > most:
-            raise too_large
-        try:
-            async with asyncio.timeout(seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > most:
-                        raise too_large
-        except TimeoutError:
-            raise Problem(408, f"The body took longer than {seconds:g} seconds.") from None
-        return bytes(body)
+        too_slow = Problem(408, f"The body took longer than {seconds:g} seconds.")
+        return await body_of(request, most, seconds, too_large, too_slow)
 
     async def in_time(self, answer: Awaitable[T]) -> T:
         """The result of `answer`; Problem 504 after the time limit."""
