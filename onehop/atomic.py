@@ -41,6 +41,15 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode())
 
 
+def json_object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object of a text; None if it is anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
+        return None
+    return value if isinstance(value, dict) else None
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder, renamed to `folder` if the block succeeds, and removed otherwise."""

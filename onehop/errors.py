@@ -124,8 +124,10 @@ def write_errors(
         raise error(f"{path} cannot be written: {e.strerror or e}.", full if is_full else remedy) from None
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path | None) -> None:
     """Refuse a folder that cannot be made or written to, before any work is done."""
+    if folder is None:
+        return
     around = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not around.is_dir() or not os.access(around, os.W_OK):
         why = os.strerror(errno.EACCES if around.is_dir() else errno.ENOTDIR)

@@ -85,8 +85,7 @@ def demo_digits(
     threads: Threads = None,
 ) -> None:
     """Train a Transformer to read handwritten digits, and test it on held-out ones."""
-    if folder is not None:
-        check_folder(folder)
+    check_folder(folder)
     use_threads(threads)
     from onehop.experiments.digits import run
 
@@ -105,8 +104,7 @@ def paper_table1(
     repeats: Annotated[int, typer.Option(min=1, help="Number of runs; the fastest counts.")] = 5,
 ) -> None:
     """Measure time and memory of layers at growing n and d, and how far gradients reach."""
-    if out is not None:
-        check_folder(out)
+    check_folder(out)
     from onehop.experiments import provenance, table1
 
     lengths = [n for n in table1.LENGTHS if n <= longest]
@@ -140,8 +138,7 @@ def paper_heads(
     threads: Threads = None,
 ) -> None:
     """Measure what the heads of a model look at, and its quality without some of them."""
-    if out is not None:
-        check_folder(out)
+    check_folder(out)
     from onehop.evaluation.report import aligned
     from onehop.storage.registry import find_model
 
@@ -223,8 +220,7 @@ def paper_measure(
     threads: Threads = None,
 ) -> None:
     """Measure what the explorer shows besides one translation; docs/guide/explore.md describes each name."""
-    if out is not None:
-        check_folder(out)
+    check_folder(out)
     use_threads(threads)
     from onehop.experiments.measure import OPTIONS, MeasureInputs, measure
     from onehop.explorer.content import DATA

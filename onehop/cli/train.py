@@ -269,8 +269,7 @@ def verify_resume(
     workers: Annotated[int, typer.Option(min=1, help="Training workers of --ray.")] = 2,
 ) -> None:
     """Train, kill at random steps, resume, and compare with an uninterrupted run."""
-    if folder is not None:
-        check_folder(folder)
+    check_folder(folder)
     use_threads(threads)
     options: dict[str, Any] = {"kills": kills, "steps": steps, "seed": seed, "say": typer.echo}
     if ray is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from onehop.atomic import json_object
 from onehop.data.corpus import PACKED, Lines, reading, unpacked
 from onehop.errors import SettingsError, TextError, require
 from onehop.pipelines.bulk import Window, windows
@@ -285,11 +286,8 @@ def _json_object(line: str, name: str, number: int) -> dict[str, Any] | None:
     """The JSON object of a line; None for an empty line."""
     if not line.strip():
         return None
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
+    record = json_object(line)
+    if record is None:
         raise TextError(f"Line {number} of {name} is not a JSON object.", "Correct it, or rename the file to .txt.")
     return record
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from onehop.atomic import write_json
+from onehop.atomic import json_object, write_json
 from onehop.cluster.connection import STOPPED
 from onehop.cluster.inputs import Input, ipc_table
 from onehop.errors import TextError, check_folder, write_errors
@@ -62,9 +62,8 @@ class OutputFolder:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        value = json.loads(file.read_bytes())
-        return value if isinstance(value, dict) else {}
+    with suppress(OSError):
+        return json_object(file.read_bytes()) or {}
     return {}
 
 

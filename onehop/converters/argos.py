@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from onehop.atomic import json_object
 from onehop.config import MOST_POSITIONS, ModelSettings, Settings, TokenizerSettings
 from onehop.converters.ctranslate2 import NEEDS, greedy_search, logits_along
 from onehop.converters.importing import Imported
@@ -126,11 +127,8 @@ def required(read: Read, name: str) -> bytes:
 def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
     """A JSON object; `missing` if there is no file."""
     data = read(name) if missing is not None else required(read, name)
-    try:
-        value = missing if data is None else json.loads(data)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+    value = missing if data is None else json_object(data)
+    if value is None:
         raise ExportError(f"{name} is not a JSON object.", _AGAIN)
     return value
 

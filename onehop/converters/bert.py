@@ -3,16 +3,16 @@
 BERT does not multiply its embeddings by √d_model, so they are divided by it here.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from onehop.atomic import write_json
+from onehop.atomic import json_object, write_json
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters.huggingface import Array
 from onehop.converters.importing import read_bytes, read_json, read_weights, refuse_first, require_numbers
@@ -160,7 +160,6 @@ def original_vectors(folder: Path, sentences: Sequence[str]) -> Array:
 
 
 def is_bert(folder: Path) -> bool:
-    try:
-        return bool(json.loads((folder / "config.json").read_bytes()).get("model_type") == "bert")
-    except (OSError, ValueError, AttributeError):
-        return False
+    with suppress(OSError):
+        return (json_object((folder / "config.json").read_bytes()) or {}).get("model_type") == "bert"
+    return False

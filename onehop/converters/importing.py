@@ -5,7 +5,6 @@ Our ids begin with pad, unk, bos and eos. Theirs may be anywhere, so rows are re
 
 import hashlib
 import io
-import json
 import pickle
 import warnings
 import zipfile
@@ -19,6 +18,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 
+from onehop.atomic import json_object
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters.huggingface import BIAS, EMBEDDING, POSITIONS, Array, from_marian, order
 from onehop.converters.pieces import ImportedPieces, joint_pieces
@@ -73,11 +73,8 @@ def import_marian(folder: Path) -> Imported:
 def read_json(file: Path, *, required: bool = True) -> dict[str, Any]:
     if not required and not file.is_file():
         return {}
-    try:
-        value = json.loads(read_bytes(file))
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
+    value = json_object(read_bytes(file))
+    if value is None:
         raise ExportError(f"{file} is not a JSON object.", "Download the folder again.")
     return value
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from onehop.converters.parity import Logits, greedy, positions
 from onehop.decoding.engine import MORE_THAN_SOURCE
+from onehop.decoding.request import LogProbs, RowIds
 from onehop.model.kv_cache import LayerCache
 from onehop.model.transformer import Layer, Tokens, Transformer
 from onehop.pipelines.load import model_of
@@ -171,9 +172,7 @@ class OnnxStep:
         self.cache |= {"keys": outputs[1], "values": outputs[2]}
         return np.asarray(outputs[0])
 
-    def __call__(
-        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
-    ) -> Float[Tensor, "rows vocab"]:
+    def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
         if parents is not None:
             rows = parents.numpy()
             self.src = self.src[rows]

@@ -126,10 +126,7 @@ def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
 
 def filter_stage(work: Path, settings: DataSettings, inputs: Inputs, processes: int, progress: StageProgress) -> None:
     """Write the pairs that pass every check to `pairs.tsv`, and validation pairs to `valid.tsv`."""
-    files = inputs.train + inputs.mix
-    report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
-    held_out = held_out_of(inputs, settings)
-    progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
+    files, report, held_out = begin_filtering(inputs, settings, progress)
     raw = ((i, chunk) for i, file in enumerate(files) for chunk in read_chunks(file, plain=settings.plain))
     with closing(in_order(filter_chunk, raw, processes, set_up_checks, (settings, held_out))) as filtered:
         chunks, kept = _write_filtered(work, settings, files, filtered, report, progress)
@@ -165,10 +162,16 @@ def finish_filtering(
     write_json(work / FILTERED, {**values, **layout})
 
 
-def held_out_of(inputs: Inputs, settings: DataSettings) -> HeldOut:
-    """The pairs of the test and validation files, which must not be trained on."""
+def begin_filtering(
+    inputs: Inputs, settings: DataSettings, progress: StageProgress
+) -> tuple[list[ParallelFile], FilterReport, HeldOut]:
+    """The files to filter, their report, and the test and validation pairs, which must not be trained on."""
+    files = inputs.train + inputs.mix
+    report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
     lines = _lines_in(inputs.test + inputs.valid, settings.plain)
-    return held_out_sides(pair for _, pair in lines if not isinstance(pair, str))
+    held_out = held_out_sides(pair for _, pair in lines if not isinstance(pair, str))
+    progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
+    return files, report, held_out
 
 
 def _write_filtered(
@@ -180,34 +183,42 @@ def _write_filtered(
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write the pairs without duplicates; returns the start of each chunk, and the number of pairs of each file."""
-    seen, encoding, consumed, kept = SeenHashes(), EncodingCheck(), Counter[int](), Counter[int]()
+    seen, reading, kept = SeenHashes(), Reading(files, report, progress), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
         for chunk in filtered:
-            encoding.check(files[chunk.file], chunk)
-            report.files[files[chunk.file].name] += chunk.read
-            report.merge(chunk.dropped)
             lines = _without_duplicates(chunk, seen, report) if settings.duplicates else chunk.lines
             text = b"".join(lines)
             out.write(text)
             chunks.append((size, len(text), pairs, chunk.file))
             size, pairs = size + len(text), pairs + len(lines)
             kept[chunk.file] += len(lines)
-            progress.advance(chunk.consumed - consumed[chunk.file])
-            consumed[chunk.file] = chunk.consumed
+            reading.add(chunk)
         out.flush()
         os.fsync(out.fileno())
     return chunks, kept
 
 
-class EncodingCheck:
-    """Raises an error if over a tenth of a file's lines are not UTF-8: the file has another encoding."""
+class Reading:
+    """Counts and reports the chunks that were read.
 
-    def __init__(self) -> None:
-        self._read, self._bad = Counter[int](), Counter[tuple[int, Path]]()
+    Over a tenth of a file's lines that are not UTF-8 is an error: the file has another encoding.
+    """
+
+    def __init__(self, files: list[ParallelFile], report: FilterReport, progress: StageProgress) -> None:
+        self.files, self.report, self.progress = files, report, progress
+        self._consumed, self._read, self._bad = Counter[int](), Counter[int](), Counter[tuple[int, Path]]()
         self._first: dict[tuple[int, Path], int] = {}
 
-    def check(self, file: ParallelFile, chunk: FilteredChunk) -> None:
+    def add(self, chunk: FilteredChunk) -> None:
+        file = self.files[chunk.file]
+        self._check_encoding(file, chunk)
+        self.report.files[file.name] += chunk.read
+        self.report.merge(chunk.dropped)
+        self.progress.advance(chunk.consumed - self._consumed[chunk.file])
+        self._consumed[chunk.file] = chunk.consumed
+
+    def _check_encoding(self, file: ParallelFile, chunk: FilteredChunk) -> None:
         self._read[chunk.file] += chunk.read
         read = self._read[chunk.file]
         for path, lines in _unreadable_lines(file, chunk).items():

@@ -6,7 +6,6 @@ A record is (source, target) as UTF-8. With a missing side it is one text, so th
 import csv
 import importlib
 import io
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
+from onehop.atomic import json_object
 from onehop.data.corpus import LONGEST_LINE, Lines, ParallelFile, RawFile, reading, refuse_other_unicode
 from onehop.errors import TextError, require
 from onehop.text.language_id import code_of
@@ -169,13 +169,9 @@ class _JsonRecords(Records):
 
     def parsed(self, line: bytes) -> dict[str, Any] | None:
         """The object of a line, or the nested one that has both sides."""
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            return None
-        inner = value.get(_TRANSLATION) if isinstance(value, dict) else None
-        value = inner if isinstance(inner, dict) else value
-        return value if isinstance(value, dict) else None
+        value = json_object(line)
+        inner = value and value.get(_TRANSLATION)
+        return inner if isinstance(inner, dict) else value
 
 
 # --- Parquet and Arrow ----------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from onehop.data import clean, encode
 from onehop.data.chunks import CHUNK, Plain, RawChunk, read_chunks
 from onehop.data.clean import FILTERED, Inputs
 from onehop.data.corpus import ParallelFile
-from onehop.data.filters import Dropped, FilterReport, HeldOut, language_notes, sample_of
+from onehop.data.filters import Dropped, FilterReport, HeldOut, sample_of
 from onehop.data.store import TOKENIZER, PairsWriter, write_description
 from onehop.text.tokenizer import Tokenizer
 
@@ -201,24 +201,17 @@ def _filter(
     partitions: int,
     part_chunks: int,
 ) -> None:
-    files = inputs.train + inputs.mix
-    report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
-    held_out = clean.held_out_of(inputs, settings)
-    progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
+    files, report, held_out = clean.begin_filtering(inputs, settings, progress)
     items = (
         (work, f"{i:05d}-{n:05d}", i, raw, settings, held_out)
         for i, file in enumerate(files)
         for n, raw in enumerate(runner.parts_of(file, settings.plain, part_chunks))
     )
-    names, sizes, owners, consumed, encoding = [], [], [], Counter[int](), clean.EncodingCheck()
+    names, sizes, owners, reading = [], [], [], clean.Reading(files, report, progress)
     for name in runner.map(_filter_part, items):
         facts = pickle.loads((work / PARTS / f"{name}.facts").read_bytes())
         for chunk in facts:
-            encoding.check(files[chunk.file], chunk)
-            report.files[files[chunk.file].name] += chunk.read
-            report.merge(chunk.dropped)
-            progress.advance(chunk.consumed - consumed[chunk.file])
-            consumed[chunk.file] = chunk.consumed
+            reading.add(chunk)
         names.append(name)
         owners.append(facts[0].file)
         sizes.append(len(np.load(work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))

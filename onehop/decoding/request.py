@@ -15,6 +15,7 @@ from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import EOS
 
 LogProbs: TypeAlias = Float[Tensor, "rows vocab"]
+RowIds: TypeAlias = Int[Tensor, " rows"]
 RowInts: TypeAlias = Int[np.ndarray, " rows"]
 RowMask: TypeAlias = Bool[np.ndarray, " rows"]
 
@@ -23,7 +24,7 @@ RowMask: TypeAlias = Bool[np.ndarray, " rows"]
 class Step(Protocol):
     """A step function: log-probabilities of every row's next token. The implementation keeps the rows' cache."""
 
-    def __call__(self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None) -> LogProbs:
+    def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
         """Row i appends tokens[i] to row parents[i] of the previous call.
 
         `parents` is None at the first call, which has one BOS row per sentence, and if the rows keep their order.

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from itertools import takewhile
 
-from jaxtyping import Int
-from torch import Tensor
-
 from onehop.decoding.beam import History
 from onehop.decoding.engine import Settled
 from onehop.decoding.options import Ids
-from onehop.decoding.request import LogProbs, Step
+from onehop.decoding.request import LogProbs, RowIds, Step
 from onehop.text.tokenizer import EOS
 
 
@@ -20,7 +17,7 @@ class ReportingStep:
         self.step, self.history, self.settled = step, history, settled
         self.paths: list[list[int]] | None = None
 
-    def __call__(self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None) -> LogProbs:
+    def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
         if self.history is not None:
             self.settled(shared_by_beam(self.history))
         else:

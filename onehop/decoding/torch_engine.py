@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from onehop.decoding.beam import History
@@ -17,6 +17,7 @@ from onehop.decoding.cuda_graph_search import MOST_SENTENCES, CapturedSearch
 from onehop.decoding.cuda_graph_state import operations, round_down, source_width
 from onehop.decoding.engine import EngineName, Settled, batches_by_length, max_output_lengths
 from onehop.decoding.options import Hypothesis, Ids, SearchOptions, for_one_best
+from onehop.decoding.request import LogProbs, RowIds
 from onehop.decoding.search import search
 from onehop.decoding.settled import ReportingStep
 from onehop.model import kernels
@@ -43,9 +44,7 @@ class CachedStep:
         self.cache: Cache = model.init_cache(tokens, capacity)
         self.sentences = torch.arange(len(src), device=src.device)
 
-    def __call__(
-        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
-    ) -> Float[Tensor, "rows vocab"]:
+    def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
         if parents is not None:
             before, self.sentences = self.sentences, self.sentences[parents]
             self.cache = self.cache.select(parents, same_sources=torch.equal(before, self.sentences))

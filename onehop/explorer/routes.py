@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from onehop.atomic import json_object
 from onehop.errors import ModelChangedError, OnehopError, SettingsError
 from onehop.explorer.html import TYPES, assets, policy_of
 
@@ -191,11 +192,8 @@ async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     too_large = _TooLargeError(f"A request may have at most {MOST_BODY:,} bytes.", "Give a shorter text.")
     too_slow = _TooSlowError(f"The request took longer than {seconds:g} seconds.", "Send it again.")
     body = await body_of(request, MOST_BODY, seconds, too_large, too_slow)
-    try:
-        content = json.loads(body)
-    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
-        content = None
-    if not isinstance(content, dict) or not isinstance(content.get("text"), str):
+    content = json_object(body)
+    if content is None or not isinstance(content.get("text"), str):
         raise SettingsError("The request has no text.", 'Send {"text": "…", "edits": []} as JSON.')
     edits = content.get("edits", [])
     if not isinstance(edits, list) or len(edits) > _MOST_EDITS or not all(isinstance(e, str) for e in edits):

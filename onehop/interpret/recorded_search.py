@@ -13,6 +13,7 @@ from torch import Tensor
 from onehop.decoding.beam import History, Kept
 from onehop.decoding.engine import max_output_lengths
 from onehop.decoding.options import Hypothesis, SearchOptions
+from onehop.decoding.request import LogProbs, RowIds
 from onehop.decoding.search import search
 from onehop.decoding.torch_engine import CachedStep
 from onehop.errors import OnehopError, SettingsError
@@ -63,9 +64,7 @@ class _RerunStep:
         self.memory = model.encode(src)
         self.past = src.ids.new_empty(1, 0)
 
-    def __call__(
-        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
-    ) -> Float[Tensor, "rows vocab"]:
+    def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
         past = self.past if parents is None else self.past[parents]
         self.past = torch.cat([past, tokens[:, None]], dim=1)
         tgt, memory = unpadded(self.past), self.memory.expand(len(tokens), -1, -1)

@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from onehop.decoding.options import SearchOptions
+from onehop.decoding.request import LogProbs, RowIds
 from onehop.decoding.search import search
 from onehop.errors import SettingsError
 from onehop.model.variants import DecoderOnly
@@ -39,9 +38,7 @@ class Continuation:
         self.cache = model.init_cache(1, 1 + len(prompt) + max_tokens)
         self.prompt = prompt
 
-    def __call__(
-        self, tokens: Int[Tensor, " rows"], parents: Int[Tensor, " rows"] | None
-    ) -> Float[Tensor, "rows vocab"]:
+    def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
         if self.cache.length == 0:
             ids = torch.tensor([[BOS, *self.prompt]], device=tokens.device)
         else:

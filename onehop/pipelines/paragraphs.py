@@ -18,7 +18,7 @@ from onehop.pipelines.confidence import confidence
 from onehop.pipelines.forced_terms import fix_article, force_missing_terms
 from onehop.pipelines.glossary import Term, Terms, check_formality, restore_addresses
 from onehop.pipelines.numbers import missing_numbers
-from onehop.pipelines.plan import Alignments, Plan, Search, run
+from onehop.pipelines.plan import Alignments, Plan, Search, Translated, run
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_label import describe
@@ -90,9 +90,7 @@ class ParagraphTranslator:
             raise SettingsError("One string is given where several lines are translated.", "Give a list of lines.")
         return self.results(lines, *run(self.plan(lines, first)))
 
-    def plan(
-        self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()
-    ) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
+    def plan(self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()) -> Plan[Translated]:
         """The segments of each line, and their translations; the translations of lines begin with the `prefixes`."""
         segments = [self.segments(line) for line in lines]
         return segments, (yield from self.search_plan(segments, first, prefixes))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.numbers import missing_numbers
 from onehop.pipelines.paragraphs import ParagraphTranslator, paragraph
-from onehop.pipelines.plan import Alignments, Plan, run
+from onehop.pipelines.plan import Alignments, Plan, Translated, run
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import Translation
 from onehop.text.sentences import Segment
@@ -33,9 +33,7 @@ class PivotTranslator:
         """Translate lines together; `first` is as for `ParagraphTranslator`."""
         return self.results(lines, *run(self.plan(lines, first)))
 
-    def plan(
-        self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()
-    ) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
+    def plan(self, lines: Sequence[str], first: int = 0, prefixes: Sequence[str] = ()) -> Plan[Translated]:
         segments, translated = yield from self.first.plan(lines, first)
         pairs = zip_longest(translated, prefixes, fillvalue="")
         starts = [prefix if i == 0 else "" for sentences, prefix in pairs for i in range(len(sentences))]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.result import Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
+from onehop.text.sentences import Segment
 
 if TYPE_CHECKING:
     from onehop.pipelines.alignment import Aligned
@@ -26,6 +27,8 @@ class Request(Protocol):
         """Compute the answer in this thread."""
 
 
+# The segments of each line, and their translations.
+Translated = tuple[list[list[Segment]], list[list[Sentence]]]
 # The answers come in the order of the requests.
 Plan = Generator[Sequence[Request], Sequence[Any], T]
 

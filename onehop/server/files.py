@@ -24,6 +24,7 @@ from starlette.routing import Route
 
 from onehop.errors import is_installed
 from onehop.pipelines.documents import FORMATS, ReadOptions, format_of, process, readable_endings
+from onehop.pipelines.plan import Translated
 from onehop.pipelines.result import Sentence
 from onehop.server.answers import cancelled_on_disconnect, event
 from onehop.server.file_store import FileStore, download_name
@@ -295,9 +296,7 @@ async def _receive(child: Process) -> tuple[bytes, bytes]:
         raise Problem(500, "The server has an internal error: see its log.") from None
 
 
-async def _translate_lines(
-    service: Translating, lines: Sequence[str], *, patient: bool
-) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+async def _translate_lines(service: Translating, lines: Sequence[str], *, patient: bool) -> Translated:
     """The segments of lines and their translations, in small groups. With `patient` it waits if the queue is full."""
     segments: list[list[Segment]] = []
     translated: list[list[Sentence]] = []

@@ -19,7 +19,7 @@ from onehop.pipelines.html import html_plan
 from onehop.pipelines.html_tags import TooMuchMarkup
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of, nth_best
 from onehop.pipelines.pivot import LinePipeline
-from onehop.pipelines.plan import Alignments, Plan, Search
+from onehop.pipelines.plan import Alignments, Plan, Search, Translated
 from onehop.pipelines.result import Result, Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server.joining_lane import JoiningLane
@@ -29,7 +29,6 @@ from onehop.server.scheduler import Call, Lane, NBest
 from onehop.server.settings import ServerSettings
 from onehop.server.stream import stream
 from onehop.storage.registry import short_name
-from onehop.text.sentences import Segment
 
 # Streamed searches and searches with a prefix run one at a time; this many may wait.
 _MOST_SETTLING = 32
@@ -93,7 +92,7 @@ class Translating(ABC):
 
         return await asyncio.to_thread(lambda: [list(best) for best in zip(*map(nth, range(variants)), strict=True)])
 
-    async def translate_segments(self, lines: Sequence[str]) -> tuple[list[list[Segment]], list[list[Sentence]]]:
+    async def translate_segments(self, lines: Sequence[str]) -> Translated:
         """The segments of each line, and their translations."""
         return await self.run((await asyncio.to_thread(self.pipeline, TranslateOptions())).plan(lines))
 

@@ -20,9 +20,8 @@ from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents import ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
 from onehop.pipelines.html import model_text
-from onehop.pipelines.plan import Plan
+from onehop.pipelines.plan import Plan, Translated
 from onehop.pipelines.result import Sentence
-from onehop.text.sentences import Segment
 
 HEAD = struct.Struct(">cI")
 # Outgoing: the amount of text, lines to translate, sentences to align, progress, the file, an error.
@@ -37,7 +36,7 @@ class RemotePipeline:
         self.incoming, self.outgoing = incoming, outgoing
         self.indices: dict[int, int] = {}
 
-    def plan(self, lines: Sequence[str]) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
+    def plan(self, lines: Sequence[str]) -> Plan[Translated]:
         [(segments, translated)] = yield [_Question(self, LINES, list(lines))]
         self.indices = {id(s): i for i, s in enumerate(s for sentences in translated for s in sentences)}
         return segments, translated

@@ -17,7 +17,7 @@ from onehop.pipelines.documents.flow import Document, original
 from onehop.pipelines.html import align_flows, kept_spans, model_text, render_flow, segment_spans
 from onehop.pipelines.html_markup import Flow
 from onehop.pipelines.html_tags import Span, TooMuchMarkup
-from onehop.pipelines.plan import Plan, run
+from onehop.pipelines.plan import Plan, Translated, run
 from onehop.pipelines.result import Sentence
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import normalise
@@ -27,7 +27,7 @@ from onehop.text.tokenizer import normalise
 class DocumentPipeline(Protocol):
     """Plans for translating lines and for aligning the sentences that were translated."""
 
-    def plan(self, lines: Sequence[str]) -> Plan[tuple[list[list[Segment]], list[list[Sentence]]]]:
+    def plan(self, lines: Sequence[str]) -> Plan[Translated]:
         """The segments of each line, and their translations."""
 
     def alignment_plan(self, sentences: Sequence[Sentence]) -> Plan[list[Aligned]]:
