@@ -29,7 +29,7 @@ def sockets_below(root):
         below |= more
     return set().union(*(sockets.get(process, set()) for process in below))
 
-with joined("local", cpus=1):
+with joined("local"):
     import ray
 
     class Worker:
