@@ -69,14 +69,18 @@ def _end_with_parent(setup: Callable[..., None] | None, setup_args: tuple[Any, .
     """Set up a worker so that it ends with its parent and leaves Ctrl-C to it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a forked worker has the parent's handler
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    when_parent_ends()
     if setup is not None:
         setup(*setup_args)
 
 
-def exit_with_parent() -> None:
-    """Wait for the parent's end, then exit at once."""
+def when_parent_ends(act: Callable[[], object] = lambda: os._exit(1)) -> None:
+    """Act, by default exit at once, when the parent process has ended. A killed parent sends no signal."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            act()
+
+    threading.Thread(target=watch, name="onehop-parent", daemon=True).start()

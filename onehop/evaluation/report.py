@@ -208,12 +208,8 @@ def translate(
 def language_of(file: Path) -> str:
     """The language in a file name such as test.de or test.de.gz, if Moses' tokenizer knows it."""
     name = file.with_suffix("") if file.suffix in _COMPRESSED else file
-    try:
-        known = moses_languages()
-    except OnehopError:
-        return FALLBACK_LANGUAGE
     ending = name.suffix.removeprefix(".")
-    return ending if ending in known else FALLBACK_LANGUAGE
+    return ending if ending in _known_to_moses() else FALLBACK_LANGUAGE
 
 
 # --- scores ---------------------------------------------------------------------------------------------------
@@ -280,20 +276,21 @@ def _warnings(texts: Texts, language: str) -> list[str]:
                 f"The {name} looks tokenised: {detached} of {len(lines)} lines end in a full stop that stands alone. "
                 "All scores expect plain text: detokenise it."
             )
-    if _unknown_to_moses(language):
+    known = _known_to_moses()
+    if known and language not in known:
         warnings.append(
             f"Moses has no abbreviations of “{language}”: it tokenises as if it were English. "
-            f"It knows {', '.join(sorted(moses_languages()))}."
+            f"It knows {', '.join(sorted(known))}."
         )
     return warnings
 
 
-def _unknown_to_moses(language: str) -> bool:
-    """Whether Moses' tokenizer is installed and does not know a language."""
+def _known_to_moses() -> set[str]:
+    """The languages of Moses' tokenizer; none if it is not installed."""
     try:
-        return language not in moses_languages()
+        return moses_languages()
     except OnehopError:
-        return False
+        return set()
 
 
 # --- output ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
@@ -17,6 +16,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+from onehop.data.worker_pool import when_parent_ends
 from onehop.errors import OnehopError, RunError
 
 _POLL_SECONDS = 0.2  # between checks for a signal
@@ -69,7 +69,7 @@ def run_parallel(
 def _run_with_log(task: ParallelTask) -> None:
     """Run a task in the new process: log to a file, ignore the terminal, and stop if the parent ends."""
     os.setpgid(0, 0)
-    threading.Thread(target=_stop_without_parent, daemon=True).start()
+    when_parent_ends(lambda: os.kill(os.getpid(), signal.SIGTERM))
     task.log.parent.mkdir(parents=True, exist_ok=True)
     with task.log.open("a", encoding="utf-8", buffering=1) as log:
         os.dup2(log.fileno(), 1)
@@ -79,14 +79,6 @@ def _run_with_log(task: ParallelTask) -> None:
         except OnehopError as error:
             print(error, file=sys.stderr, flush=True)
             sys.exit(2)
-
-
-def _stop_without_parent() -> None:
-    """Stop if the parent was killed or its terminal was closed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def failure(exitcode: int, log: Path) -> RunError:

@@ -5,13 +5,12 @@ The parent reads windows and yields results. Each worker has its own models, and
 
 import multiprocessing
 import signal
-import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection, wait
 
-from onehop.data.worker_pool import exit_with_parent
+from onehop.data.worker_pool import when_parent_ends
 from onehop.errors import OnehopError
 from onehop.pipelines.bulk import BulkJob, Pipeline, TranslatedWindow, Window
 
@@ -122,7 +121,7 @@ class _Pool:
 def work(job: BulkJob, connection: Connection) -> None:
     """The main function of a worker: translate windows until there are no more. Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=exit_with_parent, daemon=True).start()
+    when_parent_ends()
     pipeline: Pipeline | None = None
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:

@@ -11,12 +11,11 @@ import numpy as np
 
 from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.html_markup import Flow, Mark, Piece, escaped, parse
-from onehop.pipelines.html_tags import Span, build_elements, by_words, place_elements, render, words
+from onehop.pipelines.html_tags import Attention, Span, build_elements, by_words, place_elements, render, words
 from onehop.pipelines.paragraphs import nth_best
 from onehop.pipelines.pivot import LinePipeline, PivotTranslator
 from onehop.pipelines.plan import Plan
 from onehop.pipelines.result import Result, Sentence
-from onehop.shapes import Float
 from onehop.text.sentences import Segment
 from onehop.text.tokenizer import WORD_MARK, normalise
 
@@ -204,9 +203,7 @@ def _spaced(mark: Mark, flow: Flow) -> Mark:
     return replace(mark, markup=mark.markup + " ") if alone else mark
 
 
-def _word_attention(
-    aligned: Aligned, source_words: Sequence[Span], target_words: Sequence[Span]
-) -> Float[np.ndarray, "target source"]:
+def _word_attention(aligned: Aligned, source_words: Sequence[Span], target_words: Sequence[Span]) -> Attention:
     """Attention between words; uniform for target words without any."""
     uniform = np.full((len(target_words), len(source_words)), 1 / max(len(source_words), 1), dtype=np.float32)
     if aligned.attention is None:
@@ -222,9 +219,7 @@ def _normalised_position(text: str, position: int) -> int:
     return len(before) + bool(space)
 
 
-def _with_no_breaks(
-    source: str, target: str, attention: Float[np.ndarray, "target source"], target_words: Sequence[Span]
-) -> str:
+def _with_no_breaks(source: str, target: str, attention: Attention, target_words: Sequence[Span]) -> str:
     """The target with no-break spaces between words whose source words have one between them."""
     if _NO_BREAK not in source or not len(target_words):
         return target

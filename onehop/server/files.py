@@ -30,7 +30,7 @@ from onehop.server.answers import cancelled_on_disconnect, event
 from onehop.server.file_store import FileStore, download_name
 from onehop.server.problems import Problem, busy
 from onehop.server.schemas import LibreFileBody, OwnFileBody, Upload, read_upload
-from onehop.server.service import Translating
+from onehop.server.service import Translating, groups
 from onehop.text.sentences import Segment
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ async def _translate_lines(service: Translating, lines: Sequence[str], *, patien
     """The segments of lines and their translations, in small groups. With `patient` it waits if the queue is full."""
     segments: list[list[Segment]] = []
     translated: list[list[Sentence]] = []
-    waiting = deque(groups(lines))
+    waiting = deque(groups(lines, GROUP, len))
     while waiting:
         try:
             more_segments, more_translated = await service.translate_segments(waiting[0])
@@ -315,18 +315,6 @@ async def _translate_lines(service: Translating, lines: Sequence[str], *, patien
         segments += more_segments
         translated += more_translated
     return segments, translated
-
-
-def groups(lines: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Groups of lines up to a number of characters; a longer line is a group of its own."""
-    begin = size = 0
-    for i, line in enumerate(lines):
-        if i > begin and size + len(line) > GROUP:
-            yield lines[begin:i]
-            begin, size = i, 0
-        size += len(line)
-    if begin < len(lines):
-        yield lines[begin:]
 
 
 # --- writing --------------------------------------------------------------------------------------------------

@@ -2,16 +2,13 @@
 
 import gc
 import json
-import multiprocessing
 import os
 import shutil
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
+from onehop.data.worker_pool import when_parent_ends
 from onehop.decoding.ctranslate2_engine import cores
 from onehop.errors import ModelChangedError, SettingsError
 from onehop.pipelines.route import Pair, all_routes
@@ -153,7 +151,7 @@ def application(plan: dict[str, Any]) -> ASGIApp:
 
 
 def from_environment() -> ASGIApp:
-    threading.Thread(target=_stop_without_parent, name="onehop-parent", daemon=True).start()
+    when_parent_ends(_stop)
     plan = json.loads(os.environ[VARIABLE])
     try:
         for path, expected in zip(plan["models"], plan["hashes"], strict=True):
@@ -163,14 +161,7 @@ def from_environment() -> ASGIApp:
     return application(plan)
 
 
-def _stop_without_parent() -> None:
-    """Wait for the parent process to end, then stop as if it had sent the signal.
-
-    A killed parent sends no signal, and its workers would keep the port.
-    """
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    wait([parent.sentinel])
+def _stop() -> None:
+    """Stop as if the parent process had sent the signal: its workers would keep the port."""
     _remove_folders(json.loads(os.environ[VARIABLE]))
     signal.raise_signal(signal.SIGTERM)

@@ -99,8 +99,6 @@ class TraceBody(Languages):
 class LibreBody(BaseModel):
     """LibreTranslate's request. Unknown fields are ignored, as there. null and an empty string mean the default."""
 
-    model_config = ConfigDict(extra="ignore")
-
     q: str | Annotated[list[str], Field(min_length=1)] = Field(description="A text, or several.")
     source: Language | None = Field("auto", description="A language, or auto.")
     target: Language
@@ -120,16 +118,12 @@ class LibreBody(BaseModel):
 class DetectBody(BaseModel):
     """LibreTranslate's request to detect a language."""
 
-    model_config = ConfigDict(extra="ignore")
-
     q: str
     api_key: str | None = None
 
 
 class LibreFileBody(BaseModel):
     """LibreTranslate's form with a file."""
-
-    model_config = ConfigDict(extra="ignore")
 
     file: bytes = Field(description="The extension of its name is the format: /frontend/settings lists them.")
     source: Language | None = Field("auto", description="A language, or auto.")

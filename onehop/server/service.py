@@ -291,7 +291,7 @@ class Service(Translating):
     async def align(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """The alignments of each translation, in groups, so that other work can run between them."""
         alignments: list[Aligned] = []
-        for group in _token_groups(sentences, _ALIGNED_TOKENS):
+        for group in groups(sentences, _ALIGNED_TOKENS, lambda s: len(s.tokens)):
             alignments += await self.in_thread(partial(align_sentences, self.translator, group))
         return alignments
 
@@ -319,13 +319,15 @@ async def _gather(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-def _token_groups(sentences: Sequence[Sentence], most: int) -> Iterator[list[Sentence]]:
-    """Sentences in order, in groups of at most `most` target tokens."""
-    group: list[Sentence] = []
-    for sentence in sentences:
-        if group and sum(len(s.n_best[0].tokens) for s in (*group, sentence) if s.n_best) > most:
+def groups(items: Sequence[T], most: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items in order, in groups of at most this size together; a larger item is a group of its own."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        if group and total + size(item) > most:
             yield group
-            group = []
-        group.append(sentence)
+            group, total = [], 0
+        group.append(item)
+        total += size(item)
     if group:
         yield group

@@ -6,6 +6,7 @@ model.safetensors and names itself in the entry point group `onehop.models`.
 
 import difflib
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -16,8 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from onehop.errors import ModelFileError, OnehopError, SettingsError
-from onehop.storage.default_models import Defaults, read_defaults, write_defaults
+from onehop.errors import ModelFileError, OnehopError, SettingsError, write_errors
 from onehop.storage.model_label import PART, SUFFIX, Label, describe, find_head, with_suffix
 
 MODEL = f"model{SUFFIX}"
@@ -25,7 +25,9 @@ CARD = "card.md"
 SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
+DEFAULTS = "defaults.json"  # in the user's folder
 Pair = tuple[str, str]
+Defaults = dict[str, Pair]  # name and languages of each, in the order of the choices
 PIVOT = "en"  # the language between two models
 SMALL = "-small"  # NAME-small is the fast form of NAME: it is never ambiguous with it
 Quality = Literal["best", "fast"]  # the model NAME, or NAME-small
@@ -300,8 +302,33 @@ def card(path: Path) -> str | None:
 
 
 def defaults() -> Defaults:
-    """The models that the user has chosen, with their languages."""
-    return read_defaults(user_folder())
+    """The models that the user has chosen, with their languages; empty if there is no file.
+
+    The last choice is also used if neither a model nor a language is named.
+    """
+    file = user_folder() / DEFAULTS
+    try:
+        content = json.loads(file.read_bytes())
+        return {str(name): (str(source), str(target)) for name, (source, target) in content.items()}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, TypeError, AttributeError):
+        raise ModelFileError(
+            f"{file} cannot be read.", "Remove it and choose a default again: onehop models default NAME."
+        ) from None
+
+
+def _write_defaults(chosen: Defaults) -> None:
+    from onehop.atomic import write_json  # only here: every start reads the choices
+
+    file = user_folder() / DEFAULTS
+    remedy = "Check the folder's permissions, or set ONEHOP_MODELS to another folder."
+    with write_errors(file, remedy, ModelFileError):
+        if not chosen:
+            file.unlink(missing_ok=True)
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, chosen)
 
 
 def make_default(name: str) -> str:
@@ -312,7 +339,7 @@ def make_default(name: str) -> str:
         what = f"{name} is not the name of an installed translator."
         raise ModelFileError(what, "See `onehop models list`; a file gets a name in the folder that it lists.")
     others = {other: languages for other, languages in defaults().items() if languages != pair}
-    write_defaults(user_folder(), {**others, name: pair})
+    _write_defaults({**others, name: pair})
     return f"{name} is the default from {pair[0]} to {pair[1]}, and where no language is named."
 
 
@@ -322,7 +349,7 @@ def unset_default(name: str | None) -> str:
     if name is not None and name not in known:
         remedy = f"Defaults: {', '.join(known)}." if known else "No default is set."
         raise ModelFileError(f"{name} is not a default.", remedy)
-    write_defaults(user_folder(), {other: pair for other, pair in known.items() if name not in (None, other)})
+    _write_defaults({other: pair for other, pair in known.items() if name not in (None, other)})
     return f"No longer a default: {', '.join(known) if name is None else name}." if known else "No default is set."
 
 
