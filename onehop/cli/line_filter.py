@@ -32,9 +32,6 @@ _Results = Generator[TranslatedWindow, None, None]
 _WARNINGS_SHOWN = 10
 
 
-# --- reading --------------------------------------------------------------------------------------------------
-
-
 def file_windows(files: Sequence[Path], *, gpu: bool = False) -> Iterator[Window]:
     """The lines of files, one after the other."""
     for file in files:
@@ -91,9 +88,6 @@ def _is_ready(stream: Any) -> bool:
         return bool(select.select([stream.fileno()], [], [], 0)[0])
     except (OSError, ValueError):
         return True
-
-
-# --- translating ----------------------------------------------------------------------------------------------
 
 
 class LineInputs:

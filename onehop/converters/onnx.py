@@ -89,9 +89,6 @@ class DecoderGraph(nn.Module):
         return logits, torch.stack([c.keys for c in caches]), torch.stack([c.values for c in caches])
 
 
-# --- writing --------------------------------------------------------------------------------------------------
-
-
 def write(stored: StoredModel, folder: Path) -> None:
     """Write both graphs, the tokenizer, and a description of how to run them."""
     model = model_of(stored).eval()
@@ -153,9 +150,6 @@ def about(stored: StoredModel, model: Transformer) -> dict[str, Any]:
         },
         "text": "NFC, runs of white space as one space; then tokenizer.spm, and the end id behind the source",
     }
-
-
-# --- running --------------------------------------------------------------------------------------------------
 
 
 class OnnxStep:

@@ -16,27 +16,9 @@ import numpy.typing as npt
 from onehop.atomic import write_json, write_whole
 from onehop.config import DataSettings
 from onehop.console import StageProgress
+from onehop.data import filters
 from onehop.data.chunks import Plain, RawChunk, read_chunks
 from onehop.data.corpus import ParallelFile
-from onehop.data.filters import (
-    PLAIN_REASONS,
-    REASONS,
-    Dropped,
-    FilterReport,
-    HeldOut,
-    PairChecks,
-    SeenHashes,
-    columns_of,
-    counted,
-    decoded,
-    hash64,
-    held_out_sides,
-    language_notes,
-    report_from_dict,
-    report_to_dict,
-    sample_of,
-    undecodable,
-)
 from onehop.data.mixture import source_name
 from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
@@ -67,7 +49,7 @@ Span = tuple[int, int, int, int]  # a chunk of filtered text: first byte, bytes,
 class Filtered:
     """The result of the first stage. The pairs are in the work folder; `chunks` has their byte ranges."""
 
-    report: FilterReport
+    report: filters.FilterReport
     chunks: list[Span]
     sources: list[tuple[str, int]]  # each file's name as a source, and its pairs
     pairs: int
@@ -86,32 +68,32 @@ class FilteredChunk:
     read: int
     lines: list[bytes]
     hashes: npt.NDArray[np.uint64]
-    dropped: dict[str, Dropped]
+    dropped: dict[str, filters.Dropped]
     unreadable: list[tuple[int, int]]
 
 
-_checks: PairChecks
+_checks: filters.PairChecks
 
 
-def set_up_checks(settings: DataSettings, held_out: HeldOut) -> None:
+def set_up_checks(settings: DataSettings, held_out: filters.HeldOut) -> None:
     global _checks
-    _checks = PairChecks(settings, held_out)
+    _checks = filters.PairChecks(settings, held_out)
 
 
 def filter_chunk(work: tuple[int, RawChunk]) -> FilteredChunk:
     file, raw = work
-    lines, hashes, dropped, unreadable = [], [], dict[str, Dropped](), list[tuple[int, int]]()
-    for number, columns in enumerate(columns_of(raw), raw.first_line):
+    lines, hashes, dropped, unreadable = [], [], dict[str, filters.Dropped](), list[tuple[int, int]]()
+    for number, columns in enumerate(filters.columns_of(raw), raw.first_line):
         location = f"{raw.file}:{number}"
-        pair = decoded(columns)
+        pair = filters.decoded(columns)
         reason = pair if isinstance(pair, str) else _checks.reason(*pair)
         if reason is not None:
-            dropped.setdefault(reason, Dropped()).add(sample_of(location, columns))
+            dropped.setdefault(reason, filters.Dropped()).add(filters.sample_of(location, columns))
             if reason == "utf8":
-                unreadable += [(i, number) for i in undecodable(columns)]
+                unreadable += [(i, number) for i in filters.undecodable(columns)]
         else:
             text = "\t".join(pair)
-            hashes.append(hash64(text))
+            hashes.append(filters.hash64(text))
             lines.append(f"{text}\t{location}\n".encode())
     return FilteredChunk(
         file=file,
@@ -137,7 +119,7 @@ def finish_filtering(
     work: Path,
     settings: DataSettings,
     inputs: Inputs,
-    report: FilterReport,
+    report: filters.FilterReport,
     kept: Counter[int],
     lines_at: Callable[[list[int]], Iterable[bytes]],
     chunks: list[Span],
@@ -153,7 +135,7 @@ def finish_filtering(
     write_whole(work / VALID, b"".join(valid))
     files = inputs.train + inputs.mix
     values = {
-        "report": report_to_dict(report),
+        "report": filters.report_to_dict(report),
         "chunks": chunks,
         "sources": [(source_name(file.name), kept[i]) for i, file in enumerate(files)],
         "pairs": sum(kept.values()),
@@ -164,12 +146,12 @@ def finish_filtering(
 
 def begin_filtering(
     inputs: Inputs, settings: DataSettings, progress: StageProgress
-) -> tuple[list[ParallelFile], FilterReport, HeldOut]:
+) -> tuple[list[ParallelFile], filters.FilterReport, filters.HeldOut]:
     """The files to filter, their report, and the test and validation pairs, which must not be trained on."""
     files = inputs.train + inputs.mix
-    report = FilterReport(files={f.name: 0 for f in files}, notes=language_notes(settings))
+    report = filters.FilterReport(files={f.name: 0 for f in files}, notes=filters.language_notes(settings))
     lines = _lines_in(inputs.test + inputs.valid, settings.plain)
-    held_out = held_out_sides(pair for _, pair in lines if not isinstance(pair, str))
+    held_out = filters.held_out_sides(pair for _, pair in lines if not isinstance(pair, str))
     progress.stage("reading and filtering", sum(f.size for f in files), "bytes")
     return files, report, held_out
 
@@ -179,11 +161,11 @@ def _write_filtered(
     settings: DataSettings,
     files: list[ParallelFile],
     filtered: Iterator[FilteredChunk],
-    report: FilterReport,
+    report: filters.FilterReport,
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write the pairs without duplicates; returns the start of each chunk, and the number of pairs of each file."""
-    seen, reading, kept = SeenHashes(), Reading(files, report, progress), Counter[int]()
+    seen, reading, kept = filters.SeenHashes(), Reading(files, report, progress), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
         for chunk in filtered:
@@ -205,7 +187,7 @@ class Reading:
     Over a tenth of a file's lines that are not UTF-8 is an error: the file has another encoding.
     """
 
-    def __init__(self, files: list[ParallelFile], report: FilterReport, progress: StageProgress) -> None:
+    def __init__(self, files: list[ParallelFile], report: filters.FilterReport, progress: StageProgress) -> None:
         self.files, self.report, self.progress = files, report, progress
         self._consumed, self._read, self._bad = Counter[int](), Counter[int](), Counter[tuple[int, Path]]()
         self._first: dict[tuple[int, Path], int] = {}
@@ -241,14 +223,14 @@ def _unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, se
     return lines
 
 
-def _without_duplicates(chunk: FilteredChunk, seen: SeenHashes, report: FilterReport) -> list[bytes]:
+def _without_duplicates(chunk: FilteredChunk, seen: filters.SeenHashes, report: filters.FilterReport) -> list[bytes]:
     kept = []
     for line, fresh in zip(chunk.lines, seen.add(chunk.hashes).tolist(), strict=True):
         if fresh:
             kept.append(line)
         else:
             source, target, location = line.rstrip(b"\n").split(b"\t")
-            report.dropped["duplicate"].add(sample_of(location.decode(), (source, target)))
+            report.dropped["duplicate"].add(filters.sample_of(location.decode(), (source, target)))
     return kept
 
 
@@ -259,11 +241,11 @@ def _lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tu
     """The file and number of each line, and its normalised pair or the reason to drop it."""
     for file in files:
         for raw in read_chunks(file, plain=plain):
-            for number, columns in enumerate(columns_of(raw), raw.first_line):
-                yield f"{raw.file}:{number}", decoded(columns)
+            for number, columns in enumerate(filters.columns_of(raw), raw.first_line):
+                yield f"{raw.file}:{number}", filters.decoded(columns)
 
 
-def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: FilterReport) -> Iterator[bytes]:
+def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: filters.FilterReport) -> Iterator[bytes]:
     """Validation pairs from files: all pairs with two sides, or a number of each file, spread evenly over it."""
     unusable, most, sides = 0, settings.valid_most, slice(1 if settings.plain else 0, 2)
     for file in files:
@@ -275,19 +257,19 @@ def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: Filt
                 lines.append(f"{pair[0]}\t{pair[1]}\t{location}\n".encode())
         yield from (lines[i] for i in spread(min(most or len(lines), len(lines)), len(lines)))
     if unusable:
-        report.notes.append(f"{counted(unusable, 'validation line')} dropped: empty or not readable.")
+        report.notes.append(f"{filters.counted(unusable, 'validation line')} dropped: empty or not readable.")
 
 
-def nothing_left(report: FilterReport, read: int, pairs: int, plain: Plain) -> TextError:
+def nothing_left(report: filters.FilterReport, read: int, pairs: int, plain: Plain) -> TextError:
     """The error if there is too little text, or if the filters leave too little."""
     noun = "training text" if plain else "training pair"
     if pairs == read:
         return TextError(f"There is {'only 1' if pairs else 'no'} {noun}.", "Give more text: at least two are needed.")
     remaining = "1 is" if pairs == 1 else "none is" if read == 1 else "none are"
     reason = max(report.dropped, key=lambda reason: report.dropped[reason].count)
-    why = (PLAIN_REASONS if plain else REASONS)[reason]
+    why = (filters.PLAIN_REASONS if plain else filters.REASONS)[reason]
     return TextError(
-        f"Of {counted(read, noun)} {remaining} left after the filters. Most common reason: {why}.",
+        f"Of {filters.counted(read, noun)} {remaining} left after the filters. Most common reason: {why}.",
         "Check the files, or loosen the filters in [data].",
     )
 
@@ -306,7 +288,7 @@ def lines_at(path: Path, indices: Iterable[int]) -> Iterator[bytes]:
 def read_filtered(work: Path) -> Filtered:
     values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
     return Filtered(
-        report=report_from_dict(values["report"]),
+        report=filters.report_from_dict(values["report"]),
         chunks=[(start, size, first, file) for start, size, first, file in values["chunks"]],
         sources=[(name, pairs) for name, pairs in values["sources"]],
         pairs=values["pairs"],

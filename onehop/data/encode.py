@@ -15,18 +15,8 @@ import numpy.typing as npt
 from onehop.atomic import write_whole
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.console import StageProgress
+from onehop.data import filters
 from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, lines_at, nothing_left, spread
-from onehop.data.filters import (
-    Dropped,
-    FilterReport,
-    HeldOut,
-    counted,
-    held_out_sides,
-    is_held_out,
-    report_to_dict,
-    sample_of,
-    wrong_length,
-)
 from onehop.data.mixture import quotas, weights_of
 from onehop.data.store import END_TYPE, TOKENIZER, Pairs, PairsWriter, Side, id_type, tokenizer_hash, write_description
 from onehop.data.worker_pool import in_order
@@ -135,14 +125,14 @@ class Encoding:
     model: bytes
     settings: DataSettings
     cut: frozenset[int]
-    held_out: HeldOut
+    held_out: filters.HeldOut
 
 
 @dataclass(frozen=True, kw_only=True)
 class _EncodedChunk:
     file: int
     pairs: Pairs
-    dropped: dict[str, Dropped]
+    dropped: dict[str, filters.Dropped]
     read: int
     added: int  # by splitting long texts
 
@@ -171,17 +161,17 @@ def encode_lines(lines: list[bytes], first: int, file: int) -> _EncodedChunk:
     if settings.plain:
         train = _in_pieces(_words.tokenizer, train, settings.longest)
     src, tgt = encode_sides(_words, train)
-    indices, dropped = [], dict[str, Dropped]()
+    indices, dropped = [], dict[str, filters.Dropped]()
     for i, (source, target, location) in enumerate(train):
         pieces = _words.count(tgt[i])
-        reason = wrong_length(pieces if settings.plain else _words.count(src[i]), pieces, settings)
-        if reason is None and is_held_out(_encoding.held_out, source, target):
+        reason = filters.wrong_length(pieces if settings.plain else _words.count(src[i]), pieces, settings)
+        if reason is None and filters.is_held_out(_encoding.held_out, source, target):
             reason = "valid"
         if reason is None:
             indices.append(i)
         else:
-            sample = sample_of(location, (source.encode(), target.encode()))
-            dropped.setdefault(reason, Dropped()).add(sample)
+            sample = filters.sample_of(location, (source.encode(), target.encode()))
+            dropped.setdefault(reason, filters.Dropped()).add(sample)
     pairs = Pairs(_words.side([src[i] for i in indices]), _words.side([tgt[i] for i in indices]))
     return _EncodedChunk(file=file, pairs=pairs, dropped=dropped, read=len(lines), added=len(train) - count)
 
@@ -239,7 +229,7 @@ def start_encoding(
     tokenizer = Tokenizer(model)
     write_whole(folder / TOKENIZER, model)
     valid = _encode_valid(work, folder, tokenizer, data, filtered.report)
-    held_out = held_out_sides(valid) if filtered.cut else HeldOut()
+    held_out = filters.held_out_sides(valid) if filtered.cut else filters.HeldOut()
     cut = frozenset(filtered.cut)
     return Encoding(pairs=pairs, model=model, settings=data, cut=cut, held_out=held_out), tokenizer
 
@@ -260,12 +250,12 @@ def describe_store(
         "sources": [{"name": name, "pairs": counts[i]} for i, (name, _) in enumerate(filtered.sources)],
         "tokenizer_hash": tokenizer_hash(tokenizer.model),
         "made_from": inputs.made_from,
-        "report": report_to_dict(report),
+        "report": filters.report_to_dict(report),
     }
 
 
 def _encode_train(
-    folder: Path, chunks: Iterator[_EncodedChunk], report: FilterReport, progress: StageProgress
+    folder: Path, chunks: Iterator[_EncodedChunk], report: filters.FilterReport, progress: StageProgress
 ) -> Counter[int]:
     """Write the training pairs; returns the number of pairs of each file."""
     counts = Counter[int]()
@@ -281,7 +271,7 @@ def _encode_train(
 
 
 def _encode_valid(
-    work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: FilterReport
+    work: Path, folder: Path, tokenizer: Tokenizer, settings: DataSettings, report: filters.FilterReport
 ) -> list[tuple[str, str]]:
     """Write the validation pairs as ids and as text, and return the text."""
     lines = [line.split("\t") for line in (work / VALID).read_bytes().decode().split("\n")[:-1]]
@@ -296,7 +286,9 @@ def _encode_valid(
     if not indices:
         raise TextError("No validation pair is left.", "Give other files in data.valid, or a larger data.longest.")
     if len(indices) < len(lines):
-        report.notes.append(f"{counted(len(lines) - len(indices), 'validation pair')} dropped: too many tokens.")
+        report.notes.append(
+            f"{filters.counted(len(lines) - len(indices), 'validation pair')} dropped: too many tokens."
+        )
     with closing(PairsWriter(folder, "valid")) as writer:
         writer.write(Pairs(words.side([src[i] for i in indices]), words.side([tgt[i] for i in indices])))
     for column, side in enumerate(("src", "tgt")):

@@ -65,9 +65,6 @@ class Records:
         )
 
 
-# --- columns --------------------------------------------------------------------------------------------------
-
-
 def _named(names: Iterable[str], wanted: str) -> Iterator[str]:
     """The names that match a language or column, the exact one first: English, en-US and EN match en."""
     names = list(names)
@@ -93,9 +90,6 @@ def _as_bytes(text: str) -> bytes:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
-
-
-# --- CSV ------------------------------------------------------------------------------------------------------
 
 
 class _CsvRecords(Records):
@@ -141,9 +135,6 @@ def _decoded_lines(stream: io.BufferedReader, path: Path) -> Iterator[str]:
         mark = ""
 
 
-# --- JSONL ----------------------------------------------------------------------------------------------------
-
-
 class _JsonRecords(Records):
     """One JSON object per line: {"en": …, "de": …} or {"translation": {"en": …, "de": …}}."""
 
@@ -172,9 +163,6 @@ class _JsonRecords(Records):
         value = json_object(line)
         inner = value and value.get(_TRANSLATION)
         return inner if isinstance(inner, dict) else value
-
-
-# --- Parquet and Arrow ----------------------------------------------------------------------------------------
 
 
 class _TableRecords(Records):
@@ -237,8 +225,6 @@ class _ArrowRecords(_TableRecords):
                 self.share = (before + mapped.tell()) / max(1, self.file.size)
                 yield from (batch.slice(first, ROWS) for first in range(0, len(batch), ROWS))
 
-
-# --- TMX ------------------------------------------------------------------------------------------------------
 
 # Inside a segment these contain codes of another format, not text.
 _CODES = ("bpt", "ept", "ph", "it", "ut")

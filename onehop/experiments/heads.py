@@ -168,8 +168,6 @@ def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
     return mask
 
 
-# --- the table ------------------------------------------------------------------------------------------------
-
 _OFTEN = 0.5  # a head follows a pattern if it does so in more than this share of the sentences
 
 

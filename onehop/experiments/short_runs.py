@@ -69,8 +69,6 @@ def thinned(losses: list[tuple[int, float]]) -> list[tuple[int, float]]:
     return [(group[-1][0], sum(loss for _, loss in group) / len(group)) for group in groups]
 
 
-# --- warmup ----------------------------------------------------------------------------------------------------
-
 # As deep as the paper's model, since instability comes with depth; narrow, to be fast.
 _DEEP = ModelSettings(d_model=64, d_ff=256, n_heads=8, dropout=0.1)
 
@@ -100,9 +98,6 @@ def _followed(settings: Settings, store: Store, device: str | None) -> Json:
         # Half a curve could be mistaken for a whole one.
         raise RunError("The training was stopped before its end.", "Start the measurement again.")
     return {"curve": thinned(losses.steps), "diverged": diverged}
-
-
-# --- one head or many ------------------------------------------------------------------------------------------
 
 
 def twins(table: Json) -> Json:

@@ -18,7 +18,6 @@ from onehop.model.attention import MultiHeadAttention, fused_attention
 
 SEED = 1
 
-# --- the dimension ---------------------------------------------------------------------------------------------
 
 _KEYS, _DRAWS = 16, 200
 _DIMENSIONS = tuple(2**i for i in range(11))
@@ -50,8 +49,6 @@ def _softmax_stats(scores: Float[Tensor, "draws keys"]) -> Json:
     }
 
 
-# --- the distance ----------------------------------------------------------------------------------------------
-
 WIDTH = 64
 _DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
@@ -79,8 +76,6 @@ def _gradient_norms(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "dr
     norms: list[float] = gradient.norm(dim=-1).mean(0).flip(0).tolist()
     return norms
 
-
-# --- the cost --------------------------------------------------------------------------------------------------
 
 _LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048)
 _WIDTHS = (64, 256, 512)

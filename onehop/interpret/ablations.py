@@ -47,9 +47,6 @@ def attention_path(role: Role, layer: int) -> str:
     return f"{stack}.layers.{layer}.{'cross' if role == 'cross' else 'self'}_attention"
 
 
-# --- parsing ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Scope:
     """The part of the model that an edit changes: a role or stack, a layer and a head; None means all."""
@@ -160,9 +157,6 @@ def _parse_scope(text: str, scope: str | None, form: _Form) -> Scope:
 def parse_edits(texts: Iterable[str]) -> tuple[Edit, ...]:
     """Read several edits; duplicates count once."""
     return tuple(dict.fromkeys(Edit.parse(text) for text in texts))
-
-
-# --- applying --------------------------------------------------------------------------------------------------
 
 
 class EditTap:

@@ -68,9 +68,6 @@ class Recording:
         return log_p.gather(2, self.outputs.expand(len(log_p), -1)[..., None])[..., 0]
 
 
-# --- no mask ---------------------------------------------------------------------------------------------------
-
-
 def leak(recording: Recording) -> Json | None:
     """The probability of each token if the decoder can see it, since there is no causal mask."""
     if any(edit.name == "mask" for edit in recording.edits):
@@ -85,9 +82,6 @@ def leak(recording: Recording) -> Json | None:
     future = {name: unmasked[f"{name}.weights"].value[0].triu(1).sum(-1).mean(-1).tolist() for name in names}
     pairs = zip(with_mask, without, strict=True)
     return {"probability": [{"masked": a, "unmasked": b} for a, b in pairs], "future_weight": future}
-
-
-# --- one head off ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

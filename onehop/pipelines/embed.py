@@ -92,9 +92,6 @@ def nearest(query: Queries, vectors: Vectors, texts: Sequence[str], count: int) 
     ]
 
 
-# --- for the command line -------------------------------------------------------------------------------------
-
-
 def vector_lines(vectors: Vectors) -> Iterator[str]:
     """Each vector as a JSON list on a line of its own."""
     return (json.dumps([round(float(x), 6) for x in vector]) for vector in vectors)

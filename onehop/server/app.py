@@ -27,25 +27,13 @@ from onehop.explorer.routes import body_of
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import identifier, identify_source, sources_into
-from onehop.server import access_log, answers, auth, metrics, openapi
+from onehop.server import access_log, answers, auth, metrics, openapi, schemas
 from onehop.server.answers import batch_answer, cancelled_on_disconnect, event_stream, page
 from onehop.server.explore import Explorers
 from onehop.server.files import Files
 from onehop.server.libretranslate import LibreTranslate
 from onehop.server.pivot import first_of_each_pair, routes_by_quality
 from onehop.server.problems import Problem
-from onehop.server.schemas import (
-    FORM,
-    JSON,
-    MULTIPART,
-    Languages,
-    LibreBody,
-    StreamBody,
-    TraceBody,
-    TranslateBody,
-    read_form,
-    read_json,
-)
 from onehop.server.service import Service, TranslateOptions, Translating
 from onehop.server.settings import ServerSettings
 from onehop.text.language_id import name_of
@@ -129,9 +117,9 @@ class Application:
             Route("/openapi.json", self.describe),
             Route("/spec", self.describe),
             Route("/docs", self.docs),
-            Route("/v1/translate", self.post(self.translate, TranslateBody), methods=["POST"]),
-            Route("/v1/stream", self.post(self.stream, StreamBody), methods=["POST"]),
-            Route("/v1/trace", self.post(self.trace, TraceBody), methods=["POST"]),
+            Route("/v1/translate", self.post(self.translate, schemas.TranslateBody), methods=["POST"]),
+            Route("/v1/stream", self.post(self.stream, schemas.StreamBody), methods=["POST"]),
+            Route("/v1/trace", self.post(self.trace, schemas.TraceBody), methods=["POST"]),
             *LibreTranslate(self).routes(),
             *self.files.routes(),
         ]
@@ -180,12 +168,12 @@ class Application:
             header = request.headers.get("content-type", "")
             media = header.partition(";")[0].strip().lower()
             try:
-                if form and (media in (FORM, MULTIPART) or not data):
-                    body = read_form(kind, data, header, request.url.query)
-                elif media == JSON or (form and not media):
-                    body = read_json(kind, data)
+                if form and (media in (schemas.FORM, schemas.MULTIPART) or not data):
+                    body = schemas.read_form(kind, data, header, request.url.query)
+                elif media == schemas.JSON or (form and not media):
+                    body = schemas.read_json(kind, data)
                 else:
-                    raise Problem(415, f"The body is {media[:100] or 'of no known type'}: send {JSON}.")
+                    raise Problem(415, f"The body is {media[:100] or 'of no known type'}: send {schemas.JSON}.")
             except Problem:
                 self.authenticate(request)
                 raise
@@ -225,7 +213,7 @@ class Application:
             what = f"The translation took longer than {self.settings.answer_seconds:g} seconds: send less at a time."
             raise Problem(504, what) from None
 
-    async def translate(self, request: Request, body: TranslateBody) -> Response:
+    async def translate(self, request: Request, body: schemas.TranslateBody) -> Response:
         """Translate a batch and return all details."""
         terms = [*chain(*body.glossary.items()), *body.keep]
         self.check([*body.texts, *(body.prefixes or [])], beam=body.width, n_best=body.n_best, terms=terms)
@@ -249,7 +237,7 @@ class Application:
         alignments = await service.alignments(sentences) if body.alignments else []
         return await asyncio.to_thread(batch_answer, service, results, body.n_best, alignments)
 
-    async def stream(self, request: Request, body: StreamBody) -> Response:
+    async def stream(self, request: Request, body: schemas.StreamBody) -> Response:
         """Translate as server-sent events. Errors before the first event are plain responses."""
         deadline = asyncio.get_running_loop().time() + self.settings.answer_seconds
         self.check([body.text, body.prefix], beam=body.width)
@@ -263,7 +251,7 @@ class Application:
         content = event_stream(first, events, languages, deadline, self.settings.answer_seconds)
         return StreamingResponse(content, media_type="text/event-stream")
 
-    async def trace(self, request: Request, body: TraceBody) -> Response:
+    async def trace(self, request: Request, body: schemas.TraceBody) -> Response:
         """Every tapped quantity of a translation (docs/reference/trace-file.md)."""
         self.check([body.text])
         if self.explorers is None:
@@ -276,7 +264,7 @@ class Application:
         number = list(self.models).index((service.source, service.target))
         trace = await self.explorers.trace(body.text, body.edits, number)
         self.log_sizes(request, [body.text], [])
-        return Response(trace, media_type=JSON)
+        return Response(trace, media_type=schemas.JSON)
 
     async def health(self, request: Request) -> Response:
         """Ready if every model's last translation succeeded; otherwise one is tried again."""
@@ -313,7 +301,7 @@ class Application:
         if n_best > limits.max_n_best:
             raise Problem(400, f"{n_best} translations are too many: take at most {limits.max_n_best}.")
 
-    async def service_for(self, body: Languages | LibreBody, texts: Sequence[str]) -> Translating:
+    async def service_for(self, body: schemas.Languages | schemas.LibreBody, texts: Sequence[str]) -> Translating:
         """The service for a body's languages. If the body has no source, it is identified from the texts."""
         source = None if body.source == "auto" else body.source
         if source is None and body.target is not None:
@@ -382,7 +370,7 @@ def _bearer(request: Request) -> str:
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
-def _terms_of(body: TranslateBody) -> Terms:
+def _terms_of(body: schemas.TranslateBody) -> Terms:
     """A request's glossary and kept words, normalised like texts."""
     glossary = [Term(normalise(source), normalise(target)) for source, target in body.glossary.items()]
     return Terms([term for term in glossary if term.source and term.target], body.keep, body.formality)

@@ -248,9 +248,6 @@ def _check_format(upload: Upload) -> None:
         raise Problem(501, f"{name} cannot be read here: install onehop[formats] on the server.")
 
 
-# --- a file's process -----------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def _started(upload: Upload, limits: Any) -> AsyncIterator[Process]:
     """Start a process and send it the file; the process is killed on exit."""
@@ -315,9 +312,6 @@ async def _translate_lines(service: Translating, lines: Sequence[str], *, patien
         segments += more_segments
         translated += more_translated
     return segments, translated
-
-
-# --- writing --------------------------------------------------------------------------------------------------
 
 
 def _attachment(name: str, data: bytes) -> Response:

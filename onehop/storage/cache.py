@@ -84,9 +84,6 @@ def write(folder: Path, files: Mapping[str, Pieces]) -> None:
     (folder / SUMS).write_text(json.dumps(sums), encoding="utf-8")
 
 
-# --- maintenance ----------------------------------------------------------------------------------------------
-
-
 def entries() -> dict[Path, int]:
     """Every entry, and leftovers of killed processes, with their sizes on disk."""
     root = cache_root()

@@ -45,8 +45,6 @@ from onehop.storage.model_label import (
 )
 from onehop.storage.number_formats import DTYPES, TAGS, Array, Store, plain_bytes
 
-# --- reading --------------------------------------------------------------------------------------------------
-
 
 def read_model(path: str | Path) -> StoredModel:
     """Read a model from its file, or from any part or the common name of its parts, and verify its hash."""
@@ -111,9 +109,6 @@ def _to_model(path: Path, content: Mapping[str, Any], arrays: Mapping[str, Array
         ) from None
     about = {key: content[key] for key in ("source", "target", "provenance")}
     return StoredModel(settings=settings, tokenizer=tokenizer, tensors=tensors, **about)
-
-
-# --- writing --------------------------------------------------------------------------------------------------
 
 
 def write_model(path: str | Path, model: StoredModel, *, store: Store | None = None) -> Path:

@@ -363,9 +363,6 @@ def list_defaults() -> Iterator[str]:
         yield f"{name}: from {source} to {target}{also}"
 
 
-# --- shown ----------------------------------------------------------------------------------------------------
-
-
 def list_installed() -> Iterator[str]:
     """A line for each model, also for one that cannot be read, or what to do where there is none."""
     models = installed()

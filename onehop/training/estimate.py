@@ -115,9 +115,6 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - began
 
 
-# --- memory ---------------------------------------------------------------------------------------------------
-
-
 def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
     """Sentences of one length with `tokens` tokens in all."""
     count = max(1, tokens // length)
