@@ -58,9 +58,7 @@ def demo(
 
 
 @_demo_app.command(name="reverse")
-def demo_reverse(
-    folder: KeptFolder = None,
-) -> None:
+def demo_reverse(folder: KeptFolder = None) -> None:
     """Train a small Transformer in under a minute to reverse digits, and translate with it."""
     from onehop.experiments import reverse
 

@@ -33,7 +33,6 @@ _WARNINGS_SHOWN = 10
 
 
 def file_windows(files: Sequence[Path], *, gpu: bool = False) -> Iterator[Window]:
-    """The lines of files, one after the other."""
     for file in files:
         yield from windows(str(file), ([line] for line in Lines(file)), gpu=gpu)
 

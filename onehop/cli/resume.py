@@ -36,7 +36,6 @@ class ResumableFile:
             self._read()
 
     def _read(self) -> None:
-        """Read the state of a stopped job."""
         if not self.progress.exists():
             return
         try:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from onehop.cli.app import NAME_OR_FILE, Device, Threads, app, errors_name_cli_options, say_waiting, use_threads
-from onehop.errors import require
+from onehop.errors import SettingsError, require
 
 _PANEL = "The same blocks in other models"
 
@@ -62,10 +62,10 @@ def embed(
     _check_model(model, "encoder")
     use_threads(threads)
     from onehop.evaluation.report import read_lines
-    from onehop.pipelines.embed import Embedder, check_target, neighbours, save, vector_lines
+    from onehop.pipelines.embed import Embedder, neighbours, save, vector_lines
 
-    if out is not None:
-        check_target(out)
+    if out is not None and out.suffix != ".npy":
+        raise SettingsError(f"{out} does not end in .npy, as numpy's files do.", "Name it so, or print without -o.")
     if not (texts or input_):
         say_waiting()
     sentences = texts or (read_lines(input_) if input_ else [line.rstrip("\n") for line in sys.stdin])

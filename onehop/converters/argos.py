@@ -211,7 +211,6 @@ class _Converter:
     def settings(
         self, layers: Sequence[int], tables: Sequence[Tensor], positions: Sequence[Array], *, biased: bool
     ) -> ModelSettings:
-        """The architecture in the paper's names."""
         d_model = tables[0].shape[-1]
         shared_heads = self.flag("num_heads", missing=8)  # older files have one for both stacks
         stacks = [self.stack(stack, shared_heads) for stack in ("encoder", "decoder")]

@@ -74,7 +74,6 @@ def _refuse(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _model_settings(config: Mapping[str, Any]) -> ModelSettings:
-    """The architecture in the paper's names."""
     try:
         return ModelSettings(
             kind="encoder",

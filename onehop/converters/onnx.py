@@ -187,7 +187,6 @@ class Onnx:
         self.encoder, self.decoder = _session(folder / _ENCODER), _session(folder / _DECODER)
 
     def empty(self, batch: int) -> list[Float[np.ndarray, "layers batch heads 0 width"]]:
-        """The cache before the first token."""
         shapes = self.about["empty_cache"].values()
         return [np.zeros([batch if n == "batch" else n for n in shape], dtype=np.float32) for shape in shapes]
 

@@ -153,7 +153,6 @@ class Epoch:
 
     @property
     def most_sentences(self) -> int:
-        """The number of sentences in the largest batch."""
         return int(np.diff(self.cuts).max(initial=0))
 
 

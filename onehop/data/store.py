@@ -327,7 +327,6 @@ class _SideWriter:
         self.tokens += len(chunk.ids)
 
     def close(self) -> None:
-        """Flush and sync to disk."""
         for stream in (self._ids, self._ends):
             with stream:
                 stream.flush()

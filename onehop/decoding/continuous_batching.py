@@ -97,12 +97,10 @@ class _Cohort:
 
     @property
     def row_tickets(self) -> RowInts:
-        """The ticket of each row."""
         return self.tickets.repeat(self.beam.ids.shape[1])
 
     @property
     def position(self) -> int:
-        """The position of the next token."""
         return self.beam.ids.shape[2]
 
     @property
@@ -185,7 +183,6 @@ class ContinuousBatch:
 
     @property
     def row_tickets(self) -> list[Int[np.ndarray, " _"]]:
-        """The tickets of each cohort's rows."""
         return [cohort.row_tickets for cohort in self.cohorts]
 
     def _select(self, before: list[Int[np.ndarray, " _"]], parents: list[Int[np.ndarray, " _"]]) -> None:

@@ -6,6 +6,7 @@ time.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -17,9 +18,8 @@ from onehop.decoding.cuda_graph_search import MOST_SENTENCES, CapturedSearch
 from onehop.decoding.cuda_graph_state import operations, round_down, source_width
 from onehop.decoding.engine import EngineName, Settled, batches_by_length, max_output_lengths
 from onehop.decoding.options import Hypothesis, Ids, SearchOptions, for_one_best
-from onehop.decoding.request import LogProbs, RowIds
+from onehop.decoding.request import LogProbs, RowIds, Step
 from onehop.decoding.search import search
-from onehop.decoding.settled import ReportingStep
 from onehop.model import kernels
 from onehop.model.kv_cache import Cache
 from onehop.model.taps import watch
@@ -178,3 +178,50 @@ def padded(sequences: Sequence[Ids], end: int = EOS) -> Int[Tensor, "sentences l
     """Sequences with EOS, one row each. An empty one always has EOS."""
     rows = [torch.tensor([*ids, end if ids else EOS]) for ids in sequences]
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+
+# --- the final prefix of a running search -------------------------------------------------------------------------
+
+
+class ReportingStep:
+    """A step function that reports, before each step, the prefix that is final."""
+
+    def __init__(self, step: Step, history: History | None, settled: Settled) -> None:
+        self.step, self.history, self.settled = step, history, settled
+        self.paths: list[list[int]] | None = None
+
+    def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
+        if self.history is not None:
+            self.settled(shared_by_beam(self.history))
+        else:
+            self.paths = extended(self.paths, tokens.tolist(), None if parents is None else parents.tolist())
+            self.settled(shared(self.paths))
+        return self.step(tokens, parents)
+
+
+def extended(paths: list[list[int]] | None, tokens: list[int], parents: list[int] | None) -> list[list[int]]:
+    """Sampled paths with one more token each. The first call brings BOS, which is not part of them."""
+    if paths is None:
+        return [[]]
+    return [[*paths[parent], token] for parent, token in zip(parents or range(len(tokens)), tokens, strict=True)]
+
+
+def shared_by_beam(history: History) -> list[int]:
+    """The common prefix of all hypotheses that may still win: the unfinished ones and the best finished ones.
+
+    Before the last step only loops are stopped, and those rank last.
+    """
+    steps = history.steps[0] if history.steps else []
+    if not steps:
+        return []
+    candidates = [(kept, number, index) for number, step in enumerate(steps) for index, kept in enumerate(step)]
+    finished = sorted((c for c in candidates if c[0].state == "finished"), key=lambda c: -c[0].score)[:1]
+    ended = finished or [c for c in candidates if c[0].state == "stopped"]
+    live = [c for c in candidates if c[1] == len(steps) - 1 and c[0].state == "live"]
+    paths = [history.replay(0, number, index) for _, number, index in [*live, *ended]]
+    return shared([[token for token in path if token != EOS] for path in paths])
+
+
+def shared(paths: Sequence[Ids]) -> list[int]:
+    """The common prefix of all paths."""
+    return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*paths, strict=False))]

@@ -345,7 +345,6 @@ def _value_cells(score: MetricScore) -> list[str]:
 
 
 def _legend(report: EvaluationReport) -> str:
-    """The meaning of ± and p."""
     seed = next(row.score.interval.seed for row in report.scores.values() if row.score and row.score.interval)
     text = "".join(f"–: {reason}\n" for reason in {row.missing: 0 for row in report.scores.values() if row.missing})
     text += f"±: half of the 95% confidence interval, {report.resamples:,} bootstrap resamples, seed {seed}."

@@ -51,8 +51,6 @@ _MISCLASSIFIED = 2
 
 @dataclass(frozen=True)
 class Images:
-    """Images of grey levels, and their digits."""
-
     pixels: Int[np.ndarray, "images height width"]
     digits: Int[np.ndarray, " images"]
 
@@ -158,7 +156,6 @@ def load_network(model: Path, device: str | None = None) -> VisionTransformer:
 
 @torch.inference_mode()
 def _classify(network: VisionTransformer, images: Images) -> Int[np.ndarray, " images"]:
-    """The predicted digit of each image."""
     device = next(network.parameters()).device
     logits = network.logits(network.class_states(torch.from_numpy(images.pixels).to(device))[None])[0]
     digits: NDArray[Any] = logits[:, 1:].argmax(-1).cpu().numpy()

@@ -154,7 +154,6 @@ def crossing(ratios: Sequence[tuple[int, float]]) -> float | None:
 
 
 def table_text(results: Json) -> str:
-    """The paper's table with the measured values."""
     last = results["rows"][-1]
     header = ["layer", "paper", "time grows as", "memory grows as", "longest path"]
     header += [f"ms at n = {last['n']}, d = {last['d']}", "MB kept"]
@@ -185,7 +184,6 @@ def _crossing_text(results: Json) -> str:
 
 
 def _path_text(results: Json) -> str:
-    """The relative gradient by distance."""
     rows, names = results["paths"]["rows"], ("attention", "recurrent", "lstm")
     chosen = [row for row in rows if row["distance"] in (1, 4, 16, 64)]
     header = ["gradient after so many steps, 1 at one step", *(str(row["distance"]) for row in chosen)]

@@ -169,7 +169,6 @@ def _data_facts(store: Store) -> Json:
 
 
 def _table(settings: Settings, data: Json, results: Sequence[Json]) -> Json:
-    """The rows and their common settings."""
     return {**data, "steps": settings.train.steps, "search": "beam 4, α 0.6", "rows": list(results)}
 
 

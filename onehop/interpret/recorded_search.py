@@ -87,7 +87,6 @@ class StepRecorder:
         self._layers: list[Float[Tensor, "rows source"]] = []
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        """Keep the last position of the recorded quantities."""
         if name.endswith("cross_attention.weights"):
             self._layers.append(value[:, :, -1].mean(1))
         elif name == "logits":

@@ -112,7 +112,6 @@ class Trace(Mapping[str, Array]):
 
     @property
     def text(self) -> str:
-        """The translation."""
         return str(self.header["target"]["text"])
 
     def to_dict(self) -> Json:
@@ -120,7 +119,6 @@ class Trace(Mapping[str, Array]):
         return {**self.header, **pack(self.tensors)}
 
     def to_json(self) -> str:
-        """The file's text."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
     def write(self, file: Path | str) -> None:

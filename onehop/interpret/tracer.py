@@ -112,7 +112,6 @@ class Tracer:
 
     @property
     def model(self) -> Transformer:
-        """The torch model."""
         model = self.translator.model
         assert isinstance(model, Transformer)
         return model

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float32, Int
 
 from onehop.data.filters import counted
-from onehop.errors import ModelFileError, SettingsError, write_errors
+from onehop.errors import ModelFileError, write_errors
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_variant
@@ -95,12 +95,6 @@ def nearest(query: Queries, vectors: Vectors, texts: Sequence[str], count: int) 
 def vector_lines(vectors: Vectors) -> Iterator[str]:
     """Each vector as a JSON list on a line of its own."""
     return (json.dumps([round(float(x), 6) for x in vector]) for vector in vectors)
-
-
-def check_target(file: Path) -> None:
-    """Refuse another file name than *.npy before anything is computed."""
-    if file.suffix != ".npy":
-        raise SettingsError(f"{file} does not end in .npy, as numpy's files do.", "Name it so, or print without -o.")
 
 
 def save(vectors: Vectors, file: Path) -> str:

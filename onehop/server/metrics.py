@@ -27,8 +27,6 @@ _TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Metrics:
-    """All metrics of one server."""
-
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         if SHARED_FOLDER not in os.environ:

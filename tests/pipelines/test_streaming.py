@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onehop.decoding.beam import History, Kept
 from onehop.decoding.engine import SearchCancelled
 from onehop.decoding.options import SearchOptions
-from onehop.decoding.settled import extended, shared_by_beam
+from onehop.decoding.torch_engine import extended, shared_by_beam
 from onehop.pipelines.sentence_translator import SentenceTranslator
 
 TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
