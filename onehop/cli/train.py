@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -132,7 +133,6 @@ def train(
     chosen = settings_of(settings, changes)
     use_threads(threads)
     from onehop.training import workflow  # imports torch, so errors in the settings come first
-    from onehop.training.distributed import exit_together
 
     if store is not None:
         workflow.check_agrees(chosen, changes or [], store)
@@ -143,19 +143,20 @@ def train(
         options = {"device": device, "threads": threads, "tensorboard": tensorboard, "bleu_on": bleu_on}
         _train_on_cluster(chosen, out, ray, workers, store=store, data=data, **options)
         return
-    with exit_together(device):
-        model = workflow.train(
-            chosen, out, store=store, data=data, device=device, tensorboard=tensorboard, bleu_on=bleu_on
-        )
-        if model is not None and workflow.is_main_process():
-            typer.echo(model)
-    _exit_if_stopped(model)
+    start = partial(workflow.train, chosen, out, store=store, data=data)
+    _train_here(start, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
 
 
-def _exit_if_stopped(model: Path | None) -> None:
-    """After a signal, exit with its status, as other commands do. One of several processes has exited with 0 by now."""
+def _train_here(start: Callable[..., Path | None], *, device: str | None, **options: Any) -> None:
+    """Train and print the model file. After a signal, exit with its status, as other commands do."""
+    from onehop.training.distributed import exit_together
     from onehop.training.signals import stopping_signal
+    from onehop.training.workflow import is_main_process
 
+    with exit_together(device):  # several processes exit with 0 at its end
+        model = start(device=device, **options)
+        if model is not None and is_main_process():
+            typer.echo(model)
     if model is None:
         raise typer.Exit(128 + (stopping_signal() or signal.SIGTERM))
 
@@ -201,19 +202,14 @@ def finetune(
     _check_tuning_files(model, files, valid or [], mix or [])
     use_threads(threads)
     from onehop.training import finetune as tuning
-    from onehop.training.distributed import exit_together
-    from onehop.training.workflow import is_main_process
 
     inputs: dict[str, Any] = {"valid": valid or (), "mix": mix or (), "settings": settings, "changes": changes or ()}
     if dry_run:
         ready = tuning.prepare(model, files, out, **inputs)
         typer.echo(tuning.dry_run(ready, out, device=device, bleu_on=bleu_on))
         return
-    with exit_together(device):
-        written = tuning.finetune(model, files, out, **inputs, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
-        if written is not None and is_main_process():
-            typer.echo(written)
-    _exit_if_stopped(written)
+    start = partial(tuning.finetune, model, files, out, **inputs)
+    _train_here(start, device=device, tensorboard=tensorboard, bleu_on=bleu_on)
 
 
 def _check_tuning_files(model: str, *groups: list[str]) -> None:

@@ -171,12 +171,6 @@ class Explorer:
             top = [[[[self.tracer.pieces([i])[0], round(p, 6)] for i, p in step] for step in row] for row in part.top]
             yield {"role": part.role, "layer": part.layer, "effect": effect, "top": top}
 
-    def neurons(self, stack: str, layer: int, places: Sequence[int]) -> list[Json]:
-        return self.tracer.neurons(stack, layer, places)
-
-    def weights(self, role: Role, layer: int, head: int) -> Json:
-        return self.tracer.weights(role, layer, head)
-
     def about(self) -> Json:
         """The model, and the sentences and edits that the page offers."""
         sentences = dict.fromkeys([self.opening, *self.readable])
@@ -225,7 +219,7 @@ class Explorer:
             "neurons": self.strongest_neurons(trace),
             "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
             "weights": [
-                self.weights(role, layer, head["head"])
+                self.tracer.weights(role, layer, head["head"])
                 for role in ROLES
                 for layer in self.opening_layers(role, head["layer"])
             ],
@@ -243,9 +237,8 @@ class Explorer:
             name = f"decoder.layers.{layer}.feed_forward.hidden"
             if name in trace:
                 order = (-abs(trace[name].astype(float))).argsort(-1, kind="stable")[:, :_NEURONS]
-                neurons += [
-                    {"layer": layer, **n} for n in self.neurons("decoder", layer, sorted({*order.flatten().tolist()}))
-                ]
+                most_active = self.tracer.neurons("decoder", layer, sorted({*order.flatten().tolist()}))
+                neurons += [{"layer": layer, **neuron} for neuron in most_active]
         return neurons
 
     def opening_layers(self, role: Role, layer: int) -> list[int]:

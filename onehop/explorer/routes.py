@@ -3,13 +3,16 @@
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onehop.atomic import json_object
 from onehop.errors import ModelChangedError, OnehopError, SettingsError
@@ -89,8 +92,8 @@ def explorer_routes(
         Route("/api/trace", _one_line_errors(trace), methods=["POST"]),
         Route("/api/variant", _one_line_errors(variant), methods=["POST"]),
         Route("/api/heads", _one_line_errors(heads), methods=["POST"]),
-        Route("/api/neurons", computed(lambda request: explorer().neurons(*_neurons_of(request)))),
-        Route("/api/weights", computed(lambda request: explorer().weights(*place(request)))),
+        Route("/api/neurons", computed(lambda request: explorer().tracer.neurons(*_neurons_of(request)))),
+        Route("/api/weights", computed(lambda request: explorer().tracer.weights(*place(request)))),
         Route("/api/measured", computed(lambda _: _everything())),
     ]
 
@@ -221,3 +224,34 @@ def _neurons_of(request: Request) -> tuple[str, int, list[int]]:
             f"Ask for stack=decoder&layer=0&places=3,14, at most {_MOST_NEURONS} of them.",
         )
     return stack, int(layer), [int(n) for n in numbers]
+
+
+REFUSED = "A page of another origin may not call this server: start it with --cors ORIGIN to allow one."
+
+
+class CrossOriginGuard:
+    """An ASGI application that answers 403 to pages of other origins, except the allowed ones; "*" allows any.
+
+    Any page in the user's browser could send requests to a local server. The rules are those of Go's
+    http.CrossOriginProtection: browsers state the origin in Sec-Fetch-Site or Origin, and a page cannot change either.
+    Programs send neither and are accepted. Links to one of the `pages` are allowed from everywhere.
+    """
+
+    def __init__(self, app: ASGIApp, *, origins: Collection[str] = (), pages: Collection[str] = ("/",)) -> None:
+        self.app, self.origins, self.pages = app, origins, pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self.is_foreign(scope["method"], scope["path"], Headers(scope=scope)):
+            await JSONResponse({"error": REFUSED}, 403)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    def is_foreign(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request comes from a page that may not send it."""
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if "*" in self.origins or origin in self.origins or site in ("same-origin", "none"):
+            return False
+        if site is None:  # a program, an old browser, or a page without TLS
+            return origin is not None and urlsplit(origin).netloc != headers.get("host")
+        follows_link = method == "GET" and headers.get("sec-fetch-dest") == "document" and path in self.pages
+        return not follows_link

@@ -27,7 +27,7 @@ def serve(
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-    from onehop.explorer.cross_origin import CrossOriginGuard
+    from onehop.explorer.routes import CrossOriginGuard
 
     # Against DNS rebinding: a foreign name that resolves to this machine must not be served.
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])

@@ -22,8 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from onehop.errors import OnehopError
-from onehop.explorer.cross_origin import CrossOriginGuard
-from onehop.explorer.routes import body_of
+from onehop.explorer.routes import CrossOriginGuard, body_of
 from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import identifier, identify_source, sources_into

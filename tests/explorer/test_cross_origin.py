@@ -6,7 +6,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from onehop.explorer.cross_origin import REFUSED, CrossOriginGuard
+from onehop.explorer.routes import REFUSED, CrossOriginGuard
 
 EVIL = {"Origin": "https://evil.example"}
 LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}

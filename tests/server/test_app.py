@@ -20,8 +20,8 @@ from prometheus_client.mmap_dict import MmapedDict
 from serving import MODEL_NAME, Looks, Server
 
 from onehop.decoding.options import SearchOptions
-from onehop.explorer.cross_origin import REFUSED
 from onehop.explorer.html import assets
+from onehop.explorer.routes import REFUSED
 from onehop.pipelines import html, paragraphs
 from onehop.pipelines.glossary import Terms
 from onehop.pipelines.paragraphs import ParagraphTranslator
