@@ -109,7 +109,8 @@ class OutputFile:
 
     def finish(self) -> None:
         with _writing(self.path):
-            self._file.close()
+            self.__exit__()
+            sync(self.partial)
             self.partial.replace(self.path)
             sync(self.path.parent)
             write_json(self.record, {"finished": self.input.version, "lines": self.lines})
@@ -138,10 +139,3 @@ class _ParquetOutput(OutputFile):
             if table.num_rows:
                 self._writer.write_table(table)
             self.windows, self.lines, self.consumed = self.windows + 1, self.lines + lines, consumed
-
-    def finish(self) -> None:
-        with _writing(self.path):
-            self._writer.close()
-            sync(self.partial)
-            self.partial.replace(self.path)
-            write_json(self.record, {"finished": self.input.version, "lines": self.lines})

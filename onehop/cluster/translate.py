@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -89,18 +90,10 @@ class _Translation:
         self.display.stage("translating", None if None in sizes else sum(filter(None, sizes)), "bytes")
         if resumed := sum(self.consumed):
             self.display.resume(resumed)
-        current: OutputFile | None = None
-        try:
-            for done in self._results(pool):
-                output = self.outputs[done.piece.file]
-                if current is not output:
-                    if current is not None:
-                        current.__exit__()
-                    current = output.__enter__()
-                self._write_result(done, output, pool.size)
-        finally:
-            if current is not None:
-                current.__exit__()
+        for number, results in groupby(self._results(pool), key=lambda done: done.piece.file):
+            with self.outputs[number] as output:
+                for done in results:
+                    self._write_result(done, output, pool.size)
         restarts = max(0, len(self.workers) - pool.size)
         notes = [f"{restarts} workers restarted"] * bool(restarts) + [f"{self.warned:,} warnings"] * bool(self.warned)
         self.display.note(", ".join([f"{self.lines:,} lines translated", *notes]))
