@@ -25,7 +25,7 @@ from onehop.server import auth, files
 from onehop.server.file_store import FileStore, download_name
 from onehop.server.problems import busy
 from onehop.server.schemas import OwnFileBody, Upload
-from onehop.server.service import Service
+from onehop.server.service import Service, groups
 
 PAGE = b"# The old house\n\nA **new** tree and `code` and a bird.\n\n- the house\n"
 LIBRE = {"source": "en", "target": "de"}
@@ -366,15 +366,8 @@ def test_a_paragraph_that_is_too_long_is_said_of_the_file(translator):
 
 def test_groups_have_all_lines_in_order():
     lines = ["a" * 10, "b" * 50, "c" * 70, "d", "e" * 59, "f"]
-    made = [list(group) for group in list(grouped(lines, 60))]
-    assert made == [lines[:2], [lines[2]], lines[3:5], [lines[5]]]
-    assert list(grouped([], 60)) == []
-
-
-def grouped(lines, size):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "GROUP", size)
-        return list(files.groups(lines))
+    assert list(groups(lines, 60, len)) == [lines[:2], [lines[2]], lines[3:5], [lines[5]]]
+    assert list(groups([], 60, len)) == []
 
 
 # --- files that are kept --------------------------------------------------------------------------------------
