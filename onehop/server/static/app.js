@@ -1,15 +1,15 @@
-// The page: one form, one answer, and files. It speaks the same API as everybody else.
+// The server's page: a form, a translation, and files. It uses the public API.
 
 import { events } from "./events.js";
 import { startFiles } from "./files.js";
 
-const at = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 const ALTERNATIVES = 3;
 const AUTO = "auto";
-let running = null; // what is being asked, to be given up when something newer is
+let currentRequest = null; // the current request, aborted by a newer one
 let settings, names, languages;
-let before = {}; // the pair that was chosen before the one on show
-let detected = null; // the language of the last text, where the server was to find it out
+let previousPair = {}; // the pair of languages before the last change
+let detected = null; // the detected language of the last text
 
 async function start() {
   [settings, languages] = await Promise.all([get("frontend/settings"), get("languages")]);
@@ -20,26 +20,26 @@ async function start() {
   const { source, target } = settings.language;
   const targets = Object.keys(languages).filter((code) => reaches(AUTO, code));
   const option = (code) => new Option(names[code], code);
-  at("from").append(
+  byId("from").append(
     ...(settings.detects ? [new Option("Detect", AUTO)] : []),
     ...sources().map(option),
   );
-  at("to").append(...targets.map(option));
-  at("from").value = source.code;
-  at("to").value = target.code;
-  at("languages").hidden = settings.pairs.length < 2;
-  at("ask").classList.toggle("with-menus", settings.pairs.length > 1);
-  at("explore").hidden = !settings.explorer;
-  at("key-label").hidden = !settings.keyRequired;
-  at("from").addEventListener("change", () => fit("to"));
-  at("to").addEventListener("change", () => fit("from"));
-  at("swap").addEventListener("click", swap);
-  at("text").addEventListener("input", count);
-  at("key").addEventListener("input", count);
-  at("text").addEventListener("keydown", (e) => {
-    if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) at("ask").requestSubmit();
+  byId("to").append(...targets.map(option));
+  byId("from").value = source.code;
+  byId("to").value = target.code;
+  byId("languages").hidden = settings.pairs.length < 2;
+  byId("ask").classList.toggle("with-menus", settings.pairs.length > 1);
+  byId("explore").hidden = !settings.explorer;
+  byId("key-label").hidden = !settings.keyRequired;
+  byId("from").addEventListener("change", () => adjustMenu("to"));
+  byId("to").addEventListener("change", () => adjustMenu("from"));
+  byId("swap").addEventListener("click", swap);
+  byId("text").addEventListener("input", count);
+  byId("key").addEventListener("input", count);
+  byId("text").addEventListener("keydown", (e) => {
+    if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) byId("ask").requestSubmit();
   });
-  at("ask").addEventListener("submit", (e) => {
+  byId("ask").addEventListener("submit", (e) => {
     e.preventDefault();
     translate();
   });
@@ -50,42 +50,44 @@ async function start() {
 
 // --- languages
 
-const chosen = () => ({ source: at("from").value, target: at("to").value });
+const chosen = () => ({ source: byId("from").value, target: byId("to").value });
 const sources = () => Object.keys(languages).filter((code) => languages[code].length);
 const reaches = (source, target) =>
   (source === AUTO ? sources() : [source]).some((code) => languages[code]?.includes(target));
 const pairOf = (source, target) =>
   settings.pairs.find((p) => p.source === source && p.target === target);
 
-/** Where the two menus no longer go together, the other one follows: most often they were to be swapped. */
-function fit(other) {
+/** If the two menus do not form a pair, change the other one; most often the reader wanted to swap them. */
+function adjustMenu(menu) {
   const { source, target } = chosen();
   if (!reaches(source, target)) {
     const codes =
-      other === "to" ? [before.source, ...languages[source]] : [before.target, ...sources()];
-    at(other).value = codes.find((code) =>
-      other === "to" ? reaches(source, code) : reaches(code, target),
+      menu === "to"
+        ? [previousPair.source, ...languages[source]]
+        : [previousPair.target, ...sources()];
+    byId(menu).value = codes.find((code) =>
+      menu === "to" ? reaches(source, code) : reaches(code, target),
     );
   }
   detected = null;
   showPair();
 }
 
-/** The languages change places, and so do the texts: what stood on the right is a text to translate. */
+/** Swap the languages and the texts: the translation becomes the text to translate. */
 function swap() {
   const { source, target } = chosen();
-  const back = source === AUTO ? detected : source;
+  const newTarget = source === AUTO ? detected : source;
   if (!languages[target].length)
-    return say(`Nothing is translated from ${names[target]} here.`, true);
-  at("from").value = target;
-  if (back) at("to").value = back;
-  fit("to");
-  const translation = at("translation").textContent;
+    return showStatus(`Nothing is translated from ${names[target]} here.`, true);
+  byId("from").value = target;
+  if (newTarget) byId("to").value = newTarget;
+  adjustMenu("to");
+  const translation = byId("translation").textContent;
   if (translation) {
-    at("translation").textContent = at("text").value;
-    at("text").value = translation;
-    at("more").hidden = true;
-    say("");
+    byId("translation").textContent = byId("text").value;
+    byId("text").value = translation;
+    byId("more").hidden = true;
+    showStatus("");
   }
   count();
 }
@@ -93,18 +95,18 @@ function swap() {
 function showPair() {
   const { source, target } = chosen();
   const via = pairOf(source, target)?.via;
-  before = { source, target };
-  at("source-name").textContent = names[source] ?? "Text";
-  at("target-name").textContent = names[target];
-  at("text").lang = source === AUTO ? "" : source;
-  at("translation").lang = target;
+  previousPair = { source, target };
+  byId("source-name").textContent = names[source] ?? "Text";
+  byId("target-name").textContent = names[target];
+  byId("text").lang = source === AUTO ? "" : source;
+  byId("translation").lang = target;
   const from = source === AUTO ? "into" : `from ${names[source]} to`;
-  at("direction").textContent =
+  byId("direction").textContent =
     `A Transformer translates ${from} ${names[target]}${via ? `, through ${names[via]}` : ""}.`;
   showExplorer();
 }
 
-/** The way to the model at work; of two it is the first, which reads the text. */
+/** The link to the explorer of the current model; of a pivot's two models it is the first. */
 function showExplorer() {
   const { source, target } = chosen();
   const pair =
@@ -114,122 +116,122 @@ function showExplorer() {
     settings.pairs.length > 1
       ? `${encodeURIComponent(`${pair.source}-${pair.via ?? pair.target}`)}/`
       : "";
-  const sentence = at("text").value.trim();
-  const key = at("key").value && `?${new URLSearchParams({ api_key: at("key").value })}`;
-  at("explore").href =
+  const sentence = byId("text").value.trim();
+  const key = byId("key").value && `?${new URLSearchParams({ api_key: byId("key").value })}`;
+  byId("explore").href =
     `explore/${model}${key}${sentence && `#${new URLSearchParams({ sentence })}`}`;
-  at("explore").textContent = pair.via
+  byId("explore").textContent = pair.via
     ? `Look inside the translation into ${names[pair.via]}.`
     : "Look inside a translation.";
 }
 
 function count() {
-  const length = [...at("text").value].length;
-  at("count").textContent =
+  const length = [...byId("text").value].length;
+  byId("count").textContent =
     `${length.toLocaleString()} of ${settings.charLimit.toLocaleString()} characters`;
-  at("count").classList.toggle("bad", length > settings.charLimit);
+  byId("count").classList.toggle("bad", length > settings.charLimit);
   showExplorer();
 }
 
 // --- translating
 
 async function get(path) {
-  const answer = await fetch(path);
-  if (!answer.ok) throw new Error(`The server answers ${answer.status}.`);
-  return answer.json();
+  const response = await fetch(path);
+  if (!response.ok) throw new Error(`The server answers ${response.status}.`);
+  return response.json();
 }
 
 const post = (path, body, signal) =>
   send(path, JSON.stringify(body), signal, { "Content-Type": "application/json" });
 
 async function send(path, body, signal, headers) {
-  if (at("key").value) headers = { ...headers, Authorization: `Bearer ${at("key").value}` };
-  const answer = await fetch(path, { method: "POST", headers, body, signal });
-  if (!answer.ok)
-    throw new Error((await answer.json()).error ?? `The server answers ${answer.status}.`);
-  return answer;
+  if (byId("key").value) headers = { ...headers, Authorization: `Bearer ${byId("key").value}` };
+  const response = await fetch(path, { method: "POST", headers, body, signal });
+  if (!response.ok)
+    throw new Error((await response.json()).error ?? `The server answers ${response.status}.`);
+  return response;
 }
 
 async function translate() {
-  running?.abort();
-  const mine = (running = new AbortController());
+  currentRequest?.abort();
+  const request = (currentRequest = new AbortController());
   const { source, target } = chosen();
-  const began = performance.now();
-  say("Translating …");
-  at("go").disabled = true;
-  at("more").hidden = true;
-  at("translation").textContent = "";
+  const start = performance.now();
+  showStatus("Translating …");
+  byId("go").disabled = true;
+  byId("more").hidden = true;
+  byId("translation").textContent = "";
   try {
-    const used = await (at("stream").checked ? byWord : atOnce)(
-      at("text").value,
+    const usedSource = await (byId("stream").checked ? translateStreamed : translateWhole)(
+      byId("text").value,
       source,
       target,
-      mine.signal,
+      request.signal,
     );
-    detected = source === AUTO ? used : null;
-    const via = pairOf(used, target)?.via;
+    detected = source === AUTO ? usedSource : null;
+    const via = pairOf(usedSource, target)?.via;
     const way = [detected && `${names[detected]} detected`, via && `through ${names[via]}`].filter(
       Boolean,
     );
-    say([...way, `${((performance.now() - began) / 1000).toFixed(2)} s`].join(", "));
+    showStatus([...way, `${((performance.now() - start) / 1000).toFixed(2)} s`].join(", "));
     showExplorer();
   } catch (error) {
-    if (error.name !== "AbortError") say(error.message, true);
+    if (error.name !== "AbortError") showStatus(error.message, true);
   } finally {
-    if (running === mine) at("go").disabled = false;
+    if (currentRequest === request) byId("go").disabled = false;
   }
 }
 
-/** Both ways of asking show the translation and give the language that it was made from. */
-async function atOnce(text, source, target, signal) {
+/** Both ways show the translation and return the source language. */
+async function translateWhole(text, source, target, signal) {
   const body = { q: text, source, target, alternatives: ALTERNATIVES, doubtful: true };
-  const answer = await (await post("translate", body, signal)).json();
-  show(answer.translatedText, answer.doubtful);
-  at("others").replaceChildren(
-    ...answer.alternatives.map((other) =>
+  const response = await (await post("translate", body, signal)).json();
+  show(response.translatedText, response.doubtful);
+  byId("others").replaceChildren(
+    ...response.alternatives.map((other) =>
       Object.assign(document.createElement("li"), { textContent: other, lang: target }),
     ),
   );
-  at("more").hidden = answer.alternatives.length === 0;
-  return answer.detectedLanguage?.language ?? source;
+  byId("more").hidden = response.alternatives.length === 0;
+  return response.detectedLanguage?.language ?? source;
 }
 
-async function byWord(text, source, target, signal) {
-  const answer = await post("v1/stream", { text, source, target }, signal);
+async function translateStreamed(text, source, target, signal) {
+  const response = await post("v1/stream", { text, source, target }, signal);
   const sentences = [];
-  let used = source;
-  for await (const [name, event] of events(answer)) {
+  let usedSource = source;
+  for await (const [name, event] of events(response)) {
     if (name === "error") throw new Error(event.error);
     if (name === "settled")
       sentences[event.sentence] = (sentences[event.sentence] ?? "") + event.text;
     if (name === "sentence") sentences[event.sentence] = event.text;
-    if (name === "done") used = event.source;
-    if (name !== "done") at("translation").textContent = sentences.join(" ");
+    if (name === "done") usedSource = event.source;
+    if (name !== "done") byId("translation").textContent = sentences.join(" ");
     else show(event.translation.text, event.doubtful);
   }
-  return used;
+  return usedSource;
 }
 
-/** Shows a translation, with its doubtful sentences marked; they come in the order of the text. */
+/** Show a translation with its doubtful sentences marked; they come in the order of the text. */
 function show(text, doubtful) {
   const parts = [];
   let begin = 0;
   for (const sentence of doubtful) {
-    const found = text.indexOf(sentence, begin);
-    if (found < 0 || !sentence) continue;
+    const index = text.indexOf(sentence, begin);
+    if (index < 0 || !sentence) continue;
     const mark = Object.assign(document.createElement("mark"), {
       textContent: sentence,
       title: "The model is not sure of this sentence.",
     });
-    parts.push(text.slice(begin, found), mark);
-    begin = found + sentence.length;
+    parts.push(text.slice(begin, index), mark);
+    begin = index + sentence.length;
   }
-  at("translation").replaceChildren(...parts, text.slice(begin));
+  byId("translation").replaceChildren(...parts, text.slice(begin));
 }
 
-function say(text, bad = false) {
-  at("status").textContent = text;
-  at("status").classList.toggle("bad", bad);
+function showStatus(text, bad = false) {
+  byId("status").textContent = text;
+  byId("status").classList.toggle("bad", bad);
 }
 
-start().catch((error) => say(error.message, true));
+start().catch((error) => showStatus(error.message, true));

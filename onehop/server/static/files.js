@@ -1,33 +1,34 @@
-// Files: dropped or chosen, translated one after the other, and kept as a link to download.
+// Translates dropped or chosen files one after the other and links to the results.
 
 import { events } from "./events.js";
 
-const at = (id) => document.getElementById(id);
-let last = Promise.resolve(); // the file before the next one
+const byId = (id) => document.getElementById(id);
+let queue = Promise.resolve(); // resolves after the last file
 
-/** `settings` are the server's, `form` gives the languages, and `send` posts a form and gives the answer. */
-export function startFiles(settings, form, send) {
+/** `settings` are the server's, `chosenLanguages` reads the form, and `send` posts a form. */
+export function startFiles(settings, chosenLanguages, send) {
   const endings = settings.supportedFilesFormat;
-  at("files").hidden = !settings.filesTranslation;
-  at("file").accept = endings.join(",");
+  byId("files").hidden = !settings.filesTranslation;
+  byId("file").accept = endings.join(",");
   const most = `at most ${(settings.fileLimit / 2 ** 20).toLocaleString(undefined, { maximumFractionDigits: 1 })} MiB`;
-  at("formats").textContent = `${endings.map((ending) => ending.slice(1)).join(", ")}; ${most}`;
-  const take = (files) => [...files].forEach((file) => add(file, settings, form, send));
-  at("file").addEventListener("change", () => {
-    take(at("file").files);
-    at("file").value = ""; // the same file may be chosen again
+  byId("formats").textContent = `${endings.map((ending) => ending.slice(1)).join(", ")}; ${most}`;
+  const addAll = (files) =>
+    [...files].forEach((file) => addFile(file, settings, chosenLanguages, send));
+  byId("file").addEventListener("change", () => {
+    addAll(byId("file").files);
+    byId("file").value = ""; // so that the same file can be chosen again
   });
   for (const name of ["dragenter", "dragover", "dragleave", "drop"]) {
-    at("drop").addEventListener(name, (e) => {
+    byId("drop").addEventListener(name, (e) => {
       e.preventDefault();
-      at("drop").classList.toggle("over", name === "dragenter" || name === "dragover");
-      if (name === "drop") take(e.dataTransfer.files);
+      byId("drop").classList.toggle("over", name === "dragenter" || name === "dragover");
+      if (name === "drop") addAll(e.dataTransfer.files);
     });
   }
 }
 
-/** A line for a file, which waits for those before it. */
-function add(file, settings, form, send) {
+/** A line in the list for a file, which waits for earlier files. */
+function addFile(file, settings, chosenLanguages, send) {
   const line = document.createElement("li");
   const name = Object.assign(document.createElement("span"), { textContent: file.name });
   const bar = document.createElement("progress");
@@ -43,14 +44,14 @@ function add(file, settings, form, send) {
   stop.setAttribute("aria-label", `Stop ${file.name}`);
   bar.setAttribute("aria-label", `How far ${file.name} is`);
   line.append(name, bar, state, stop);
-  at("jobs").append(line);
-  const giveUp = new AbortController();
-  stop.addEventListener("click", () => giveUp.abort());
-  const languages = form();
-  last = last.then(async () => {
+  byId("jobs").append(line);
+  const controller = new AbortController();
+  stop.addEventListener("click", () => controller.abort());
+  const languages = chosenLanguages();
+  queue = queue.then(async () => {
     try {
       state.replaceChildren(
-        await translate(file, settings, languages, send, bar, state, giveUp.signal),
+        await translate(file, settings, languages, send, bar, state, controller.signal),
       );
     } catch (error) {
       state.textContent = error.name === "AbortError" ? "stopped" : error.message;
@@ -61,7 +62,7 @@ function add(file, settings, form, send) {
   });
 }
 
-/** The link to a translated file. */
+/** A link to the translated file. */
 async function translate(file, settings, languages, send, bar, state, signal) {
   signal.throwIfAborted();
   if (file.size > settings.fileLimit)
