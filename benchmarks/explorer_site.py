@@ -43,18 +43,18 @@ new MutationObserver(() => {
 }).observe(document, { attributes: true, childList: true, subtree: true });
 """
 ASK = """async ([text, tensors]) => {
-  const { blob, seconds, target, ...rest } = await window.onehop.view().home.trace(text, []);
+  const { blob, seconds, target, ...rest } = await window.onehop.view().backend.trace(text, []);
   return { seconds, target, tensors: rest.tensors, blob: tensors ? blob.toBase64() : null };
 }"""
 FIRST = """async (text) => {
-  await window.onehop.view().home.trace(text, []);
+  await window.onehop.view().backend.trace(text, []);
   return performance.now() / 1000;
 }"""
 SWEEP = """async (text) => {
-  const { home } = window.onehop.view();
-  await home.trace(text, []);
+  const { backend } = window.onehop.view();
+  await backend.trace(text, []);
   const began = performance.now();
-  await home.heads(text, [], { each: () => {} });
+  await backend.heads(text, [], { onPart: () => {} });
   return (performance.now() - began) / 1000;
 }"""
 

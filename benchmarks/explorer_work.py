@@ -55,7 +55,7 @@ SLIDE = """async ([id, which, step]) => {
   await frame();
 }"""
 HOVER = """async ([id, which]) => {
-  const words = document.querySelectorAll(`${id} [role=radio][data-place]`);
+  const words = document.querySelectorAll(`${id} [role=radio][data-index]`);
   words[which % words.length].dispatchEvent(new MouseEvent("mouseenter"));
   await frame();
 }"""
@@ -174,7 +174,7 @@ class Work:
         for which in range(element.locator("input[type=range]").count()):
             moves = [[name, which, step] for step in range(self.steps)]
             found[f"slider_{which + 1}"] = self.summary(SLIDE, moves)
-        if element.locator("[role=radio][data-place]").count():
+        if element.locator("[role=radio][data-index]").count():
             found["hover"] = self.summary(HOVER, [[f"#{place}", step] for step in range(self.steps)])
             self.page.keyboard.press("Escape")
         return found

@@ -15,7 +15,7 @@ from onehop.interpret.tracer import Tracer
 expect.set_options(timeout=60_000)
 
 TEXT = "the old house saw it"
-TOKENS = "[role=radio][data-place='{}']"
+TOKENS = "[role=radio][data-index='{}']"
 # By their numbers in the specification; some have several parts.
 IN_ORDER = (
     *("embeddings", "projections", "scores", "divisor", "dimension", "blend", "matrix"),
@@ -71,14 +71,14 @@ def opened_apart(browser, place, *, wait=True):
 @contextlib.contextmanager
 def _watched(page, offline):
     """The page's scripts may not fail and, offline, may not even ask."""
-    troubles = []
+    errors = []
     page.set_default_timeout(60_000)
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("dialog", lambda dialog: troubles.append("a dialog opened"))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", lambda dialog: errors.append("a dialog opened"))
     if offline:
-        page.on("request", lambda r: troubles.append(r.url) if not re.match("(file|data|blob):", r.url) else None)
+        page.on("request", lambda r: errors.append(r.url) if not re.match("(file|data|blob):", r.url) else None)
     yield
-    assert troubles == []
+    assert errors == []
 
 
 def needed_width(page):

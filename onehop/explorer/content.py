@@ -206,9 +206,9 @@ class Explorer:
     def served(self) -> str:
         """The page that requests everything else from this explorer."""
         other = {} if self.other is None else {"other": {"about": self.other.about()}}
-        return served_page({"home": "live", **self.constant(), **other})
+        return served_page({"backend": "live", **self.constant(), **other})
 
-    def alone(self, text: str, edits: Sequence[str] = (), home: Literal["export", "notebook"] = "export") -> str:
+    def alone(self, text: str, edits: Sequence[str] = (), backend: Literal["export", "notebook"] = "export") -> str:
         """The page in one file: one sentence, all offered edits, and the weights of the first head shown."""
         trace = self.traced(text, edits)
         first, blob = first_picture(trace)
@@ -224,7 +224,7 @@ class Explorer:
                 for layer in self.opening_layers(role, head["layer"])
             ],
         }
-        return page_alone({"home": home, **self.constant(), "trace": first}, late)
+        return page_alone({"backend": backend, **self.constant(), "trace": first}, late)
 
     def swept(self, text: str, edits: Sequence[str], length: int) -> list[Json] | None:
         """The effect of each head, for an exported file; None for a long text, which would take minutes."""

@@ -66,7 +66,7 @@ def _example(explorer: Explorer) -> tuple[Json, Json]:
 
 def page_of(explorer: Explorer, example: Json) -> str:
     """index.html. A static server sends no headers of ours, so the policy is in a meta element."""
-    html = served_page({"home": "local", **explorer.constant(), "trace": example})
+    html = served_page({"backend": "local", **explorer.constant(), "trace": example})
     policy = policy_of(html).replace("; frame-ancestors 'self'", "; worker-src 'self'")
     charset = '<meta charset="utf-8">'
     return html.replace(charset, f'{charset}\n<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)

@@ -51,7 +51,7 @@ def explore(
     """
     text, edits = one_text(text), strings_of("edits", edits, "edits")
     with errors_name_arguments():
-        return View(explorer_of(load_tracer(model, device)).alone(text, edits, home="notebook"))
+        return View(explorer_of(load_tracer(model, device)).alone(text, edits, backend="notebook"))
 
 
 @lru_cache(KEPT)

@@ -103,7 +103,7 @@ def test_an_edited_model_stands_beside_itself_as_trained(browser, address, trace
 def test_a_sentence_that_cannot_be_compared_says_why(live):
     live.locator("input[name=against]").fill("the old house " * 720)
     live.locator("input[name=against]").press("Enter")
-    expect(live.locator(".against .trouble")).to_be_visible()
+    expect(live.locator(".against .error")).to_be_visible()
     expect(live.locator("[data-compared]")).to_have_count(0)
 
 
@@ -141,8 +141,8 @@ def test_questions_about_the_second_model_are_put_to_it(browser, beside, tracer,
         assert "against=%40model%3Asecond" in page.evaluate("location.hash")
         shown = page.evaluate(
             """async () => {
-                const { home } = window.onehop.view().otherView();
-                return [await home.weights("cross", 3, 1), await home.neurons("decoder", 3, [2])];
+                const { backend } = window.onehop.view().otherView();
+                return [await backend.weights("cross", 3, 1), await backend.neurons("decoder", 3, [2])];
             }"""
         )
         assert shown == [second.weights("cross", 3, 1), second.neurons("decoder", 3, [2])]
@@ -152,9 +152,9 @@ def test_questions_about_the_second_model_are_put_to_it(browser, beside, tracer,
             expect(half.locator("[data-decides]")).to_be_attached()
             word = page.evaluate(
                 """async (side) => {
-                    const { wordOf } = await import("onehop/findings.js");
+                    const { wordInQuestion } = await import("onehop/ablation.js");
                     const view = window.onehop.view();
-                    return wordOf(side === "div" ? view : view.otherView());
+                    return wordInQuestion(side === "div" ? view : view.otherView());
                 }""",
                 side,
             )
@@ -171,7 +171,7 @@ def test_questions_about_the_second_model_are_put_to_it(browser, beside, tracer,
 
 def test_a_link_to_a_model_that_is_not_open_says_how_to_open_it(browser, address):
     with opened(browser, f"{address}#against=@model:mine") as page:
-        expect(page.locator(".against .trouble")).to_have_text(
+        expect(page.locator(".against .error")).to_have_text(
             "The model mine is not open here: onehop explore --compare mine opens it."
         )
         expect(page.locator("[data-compared]")).to_have_count(0)

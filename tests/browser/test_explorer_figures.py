@@ -62,7 +62,7 @@ def test_a_word_of_either_side_is_the_cursor_of_every_figure(fresh, trace, side)
     role = "encoder" if side == "source" else "cross"
     expect(fresh.locator(f".bar input[value={role}]")).to_be_checked()
     for name in ("scores", "blend", "matrix", "residual", "neurons"):
-        expect(figure(fresh, name).locator("[aria-checked=true]").first).to_have_attribute("data-place", str(place))
+        expect(figure(fresh, name).locator("[aria-checked=true]").first).to_have_attribute("data-index", str(place))
     layer, head = (int(fresh.locator(".bar select").nth(i).input_value()) for i in (0, 1))
     sums = fresh.eval_on_selector_all("#figure-scores .track", "all => all.map(t => Number(t.dataset.value))")
     stack, kind = ("encoder", "self") if side == "source" else ("decoder", "cross")
@@ -70,7 +70,7 @@ def test_a_word_of_either_side_is_the_cursor_of_every_figure(fresh, trace, side)
     assert sums == pytest.approx(scores.tolist(), rel=1e-4, abs=1e-6)
     if side == "target":
         for name in ("decides", "lens"):
-            expect(figure(fresh, name).locator("[aria-checked=true]").first).to_have_attribute("data-place", str(place))
+            expect(figure(fresh, name).locator("[aria-checked=true]").first).to_have_attribute("data-index", str(place))
         expect(figure(fresh, "beam").locator("output")).to_have_text(re.compile(f"^{place + 1} of"))
 
 
@@ -78,7 +78,7 @@ def test_a_step_of_the_beam_brings_the_cursor_to_the_translation(fresh):
     fresh.locator(".answer .line.source button").nth(1).click()
     figure(fresh, "beam").locator("input[type=range]").fill("3")
     settled(fresh)
-    expect(fresh.locator(".answer .line.target .cursor")).to_have_attribute("data-place", "3")
+    expect(fresh.locator(".answer .line.target .cursor")).to_have_attribute("data-index", "3")
     expect(fresh.locator(".bar input[value=cross]")).to_be_checked()
 
 
@@ -92,13 +92,13 @@ def test_hover_previews_in_what_is_in_sight_alone(fresh):
         "document.querySelector('#figure-residual'), { subtree: true, childList: true, attributes: true,"
         " characterData: true })"
     )
-    ringed = matrix.locator("g[data-place]:has(rect.ring)")
-    chosen = ringed.get_attribute("data-place")
+    ringed = matrix.locator("g[data-index]:has(rect.ring)")
+    chosen = ringed.get_attribute("data-index")
     assert chosen != "3"
     matrix.locator(TOKENS.format(3)).hover()
-    expect(ringed).to_have_attribute("data-place", "3")
+    expect(ringed).to_have_attribute("data-index", "3")
     fresh.mouse.move(0, 0)
-    expect(ringed).to_have_attribute("data-place", chosen)
+    expect(ringed).to_have_attribute("data-index", chosen)
     assert fresh.evaluate("window.redrawn") == 0
     assert far.locator("[aria-checked=true]").count() == 1
 
@@ -123,11 +123,11 @@ def test_the_opening_shades_what_the_head_that_aligns_best_looked_at(fresh, trac
 
 
 VERDICT = """async ([text, tokens, language]) => {
-    const { verdict } = await import("onehop/story.js");
+    const { pronounVerdict } = await import("onehop/verdict.js");
     const known = { source: "It slept.", tokens: ["▁It", "▁slept", "."], noun: [1], german: "Tier", expected: "es" };
     const trace = { source: { text: "It slept." }, target: { text, output_tokens: tokens },
                     model: { source: "en", target: language } };
-    return verdict(trace, { coreference: { sentences: [known] } });
+    return pronounVerdict(trace, { coreference: { sentences: [known] } });
 }"""
 
 
@@ -173,7 +173,7 @@ def test_an_error_is_flagged_on_the_first_screen(browser, tracer, data, tmp_path
     with opened(browser, file.as_uri(), offline=True) as page:
         expect(page.locator(".judged")).to_have_attribute("data-verdict", "wrong")
         expect(page.locator(".judged")).to_contain_text("must become es")
-        expect(page.locator(".answer .wrong")).to_have_attribute("data-place", "2")
+        expect(page.locator(".answer .wrong")).to_have_attribute("data-index", "2")
 
 
 # --- marks and tooltips
@@ -241,7 +241,7 @@ def test_marks_say_their_values(fresh, tracer, trace):
     bar = fresh.locator(".bar select")
     layer, head, step = (int(bar.nth(i).input_value()) for i in range(3))
     row = weights(trace, "cross", layer)[head, step]
-    said = tip(fresh, f"#figure-matrix g[data-place='{step}'] rect >> nth=3")
+    said = tip(fresh, f"#figure-matrix g[data-index='{step}'] rect >> nth=3")
     keys = trace.header["source"]["tokens"]
     written = tracer.translator.tokenizer.decode(trace.header["target"]["ids"][step : step + 1])
     assert said.startswith(f"{written} → {keys[2].strip('▁')}: ")

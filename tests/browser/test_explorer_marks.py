@@ -173,7 +173,7 @@ def test_which_head_decides_fits_a_phone_after_the_sweep(browser, many_heads):
 
 
 def test_lines_are_named_at_their_ends_and_the_names_do_not_overlap(page):
-    heights = page.evaluate("async () => (await import('onehop/chart.js')).apart([50, 52, 200, 199], 10, 205)")
+    heights = page.evaluate("async () => (await import('onehop/chart.js')).spreadLabels([50, 52, 200, 199], 10, 205)")
     assert heights == [50, 64, 205, 191]
     ends = page.eval_on_selector_all(
         "#figure-warmup [data-end]", "all => all.map(e => [e.textContent, Number(e.getAttribute('y'))])"
@@ -254,9 +254,9 @@ def test_words_take_the_place_of_pieces_in_every_figure_of_weights(browser, file
 
 
 DOUBT = """async ([tokens, margins]) => {
-    const { doubt } = await import("onehop/story.js");
+    const { leastCertain } = await import("onehop/verdict.js");
     const steps = margins.map(m => ({ top: [{ p: m }, { p: 0 }] }));
-    return doubt({ steps, target: { output_tokens: tokens }, model: { target: "fr" } }).step;
+    return leastCertain({ steps, target: { output_tokens: tokens }, model: { target: "fr" } }).step;
 }"""
 
 
@@ -308,10 +308,10 @@ def test_whether_the_pronoun_is_near_its_noun_is_said(page, trace):
     pronoun, told = page.evaluate(
         """async (source) => {
             const { draw } = await import("onehop/figures/embeddings.js");
-            const { linked, mystery } = await import("onehop/story.js");
+            const { alignedSource, openingStep } = await import("onehop/verdict.js");
             const { render } = await import("onehop/vendor/lit-html.js");
             const view = window.onehop.view();
-            const pronoun = linked(view.trace, mystery(view.trace, view.measured));
+            const pronoun = alignedSource(view.trace, openingStep(view.trace, view.measured));
             const noun = pronoun === 2 ? 1 : 2;
             const measured = { coreference: { sentences: [{ source, noun: [noun], german: "-" }] } };
             const place = document.createElement("div");

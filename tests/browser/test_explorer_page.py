@@ -264,9 +264,9 @@ def test_the_words_of_rung_four_are_the_figures_numbers(page, data):
     rows = json.loads((data / "dimension.json").read_text(encoding="utf-8"))["rows"]
     at = {row["d"]: row["scaled"]["gradient"] / row["unscaled"]["gradient"] for row in rows}
     said = page.evaluate(
-        "async () => { const { shrunk } = await import('onehop/rungs.js');"
+        "async () => { const { gradientShrinkage } = await import('onehop/chapters.js');"
         " const { render } = await import('onehop/vendor/lit-html.js'); const place = document.createElement('div');"
-        " render(shrunk(window.onehop.view().measured.dimension, 64), place); return place.innerText; }"
+        " render(gradientShrinkage(window.onehop.view().measured.dimension, 64), place); return place.innerText; }"
     )
     assert f"{at[64]:.1f} times smaller." in said
     assert f"At d = 1024 it is {at[1024]:.1f} times smaller" in " ".join(said.split())
@@ -550,7 +550,7 @@ def test_a_file_made_with_an_edit_says_so(browser, explorer, tmp_path):
 
 def test_edits_that_the_file_does_not_hold_are_refused_in_a_line(browser, file):
     with opened(browser, f"{file.as_uri()}#edit=scale=off&edit=mask=off", offline=True) as page:
-        expect(figure(page, "breaking").locator(".trouble")).to_have_text(
+        expect(figure(page, "breaking").locator(".error")).to_have_text(
             "This copy holds a dozen edits, one at a time. onehop explore computes any."
         )
 
@@ -585,7 +585,7 @@ def test_a_hostile_sentence_breaks_nothing(phone, explorer, name):
     try:
         explorer.trace(HOSTILE[name])
     except OnehopError as error:
-        expect(phone.locator(".masthead .trouble")).to_have_text(str(error))
+        expect(phone.locator(".masthead .error")).to_have_text(str(error))
     else:
         expect(phone.locator(".answer")).to_have_attribute("data-sentence", HOSTILE[name])
         settled(phone)
@@ -620,7 +620,7 @@ def test_a_long_translation_says_how_far_it_is_and_can_be_stopped(browser, slow)
         status = page.locator(".model-status")
         expect(status).to_contain_text("pieces written")
         status.get_by_role("button", name="Stop").click()
-        expect(page.locator(".masthead .trouble")).to_have_text("Stopped.")
+        expect(page.locator(".masthead .error")).to_have_text("Stopped.")
         expect(status).to_have_count(0)
         assert stopped.wait(20)
         expect(page.locator(".answer")).to_have_attribute("data-sentence", TEXT)
@@ -654,7 +654,7 @@ def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_pat
 def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
     cell = tmp_path / "cell.html"
     cell.write_text(
-        f"<!doctype html><meta charset=utf-8>{View(explorer.alone(TEXT, home='notebook'))._repr_html_()}",
+        f"<!doctype html><meta charset=utf-8>{View(explorer.alone(TEXT, backend='notebook'))._repr_html_()}",
         encoding="utf-8",
     )
     with opened_apart(browser, cell.as_uri(), wait=False) as page:
@@ -795,7 +795,7 @@ def test_the_first_picture_does_not_wait_for_the_rest_of_the_file(browser, file)
 
 def test_numbers_are_written_as_people_write_them(page):
     written = page.evaluate(
-        "async () => { const { number, power, short } = await import('onehop/text.js');"
+        "async () => { const { number, power, short } = await import('onehop/format.js');"
         " return [number(-1.5, 2), number(-Infinity), number(0.00001, 3), power(2300000, 1), short(63045632)]; }"
     )
     assert written == ["−1.50", "−∞", "1.0·10⁻⁵", "2.3·10⁶", "63.0 M"]
@@ -804,8 +804,8 @@ def test_numbers_are_written_as_people_write_them(page):
 def test_half_floats_are_read_as_numpy_writes_them(page):
     bits = np.array([0, 1, 0x3FF, 0x400, 0x3C00, 0x7BFF, 0x7C00, 0xC000, 0xFC00, 0x3555], dtype=np.uint16)
     read = page.evaluate(
-        "async bits => { const { halfToFloat } = await import('onehop/tensors.js');"
-        " return bits.map(b => String(halfToFloat(b))); }",
+        "async bits => { const { float16ToNumber } = await import('onehop/tensors.js');"
+        " return bits.map(b => String(float16ToNumber(b))); }",
         bits.tolist(),
     )
     assert [float(x.replace("Infinity", "inf")) for x in read] == bits.view(np.float16).astype(float).tolist()

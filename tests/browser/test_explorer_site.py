@@ -48,7 +48,7 @@ EDITS = ["mask=off", "positions=shuffled:7", "scale=2@cross.1.0", "heads=average
 TIED = ("residual=off", "norm=off")  # without them a random model has several outputs that are equally good
 # A trace as the page's home gives it, its bytes in base64.
 TRACE = """async ([text, edits]) => {
-  const { blob, ...rest } = await window.onehop.view().home.trace(text, edits);
+  const { blob, ...rest } = await window.onehop.view().backend.trace(text, edits);
   return { ...rest, blob: blob.toBase64() };
 }"""
 
@@ -164,7 +164,7 @@ def test_traces_are_those_of_python(site, explorer):
 
 def test_variants_are_those_of_python(site, explorer):
     ask = """async ([text, edits]) => {
-      const { blob, ...rest } = await window.onehop.view().home.variant(text, edits);
+      const { blob, ...rest } = await window.onehop.view().backend.variant(text, edits);
       return { ...rest, blob: blob.toBase64() };
     }"""
     for edit in explorer.edits():
@@ -181,7 +181,7 @@ def test_variants_are_those_of_python(site, explorer):
 def test_what_each_head_decides_is_that_of_python(site, explorer):
     ask = """async (text) => {
       const parts = [];
-      await window.onehop.view().home.heads(text, [], { each: (part) => parts.push(part) });
+      await window.onehop.view().backend.heads(text, [], { onPart: (part) => parts.push(part) });
       return parts;
     }"""
     assert_close(site.evaluate(ask, TEXT), list(explorer.heads(TEXT)))
@@ -191,7 +191,7 @@ def test_a_sweep_can_be_stopped(site):
     stopped = """async (text) => {
       const [cancel, parts] = [new AbortController(), []];
       const each = (part) => parts.push(part) === 2 && cancel.abort();
-      const ended = await window.onehop.view().home.heads(text, [], { each, signal: cancel.signal })
+      const ended = await window.onehop.view().backend.heads(text, [], { onPart: each, signal: cancel.signal })
         .catch((error) => error.message);
       return [ended, parts.length < 1 + parts[0].attentions];
     }"""
@@ -201,10 +201,10 @@ def test_a_sweep_can_be_stopped(site):
 
 def test_neurons_and_matrices_are_those_of_python(site, explorer):
     for stack, layer in (("encoder", 1), ("decoder", 0)):
-        found = site.evaluate("a => window.onehop.view().home.neurons(...a)", [stack, layer, [3, 0, 11]])
+        found = site.evaluate("a => window.onehop.view().backend.neurons(...a)", [stack, layer, [3, 0, 11]])
         assert_close(found, explorer.neurons(stack, layer, [3, 0, 11]))
     ask = """async (place) => {
-      const { blob, tensors } = await window.onehop.view().home.weights(...place);
+      const { blob, tensors } = await window.onehop.view().backend.weights(...place);
       return { tensors, blob: blob.toBase64() };
     }"""
     for role in ("encoder", "decoder", "cross"):
@@ -240,7 +240,7 @@ def test_bad_input_gets_one_line(site, explorer):
     site.fill("input[name=sentence]", "   ")
     site.click("form.ask button")
     expect(site.get_by_role("alert")).to_have_text("There is nothing to trace: the text is empty. Give a sentence.")
-    refused = "edit => window.onehop.view().home.trace('the house', [edit]).catch((error) => error.message)"
+    refused = "edit => window.onehop.view().backend.trace('the house', [edit]).catch((error) => error.message)"
     for edit in ("colour=blue", "scale=red", "head=off@cross.1", "head=off@cross.9.0", "scale=0", "mask=off@cross"):
         with pytest.raises(OnehopError) as expected:
             explorer.tracer.trace("the house", [edit])
@@ -362,9 +362,9 @@ def test_a_browser_without_simd_or_webassembly_is_told(browser, another, address
         "delete globalThis.WebAssembly;": ("failed", "This browser has no WebAssembly"),
     }
     for script, (state, told) in lacking.items():
-        module = script + (another / "page/local/trouble.js").read_text(encoding="utf-8")
+        module = script + (another / "page/local/errors.js").read_text(encoding="utf-8")
         with opened_apart(browser, f"{address}empty.html", wait=False) as page:
-            page.route("**/local/trouble.js", answering(module))
+            page.route("**/local/errors.js", answering(module))
             page.goto(f"{address}damaged/")
             expect(page.locator("html")).to_have_attribute("data-model", state)
             expect(page.locator(".model-status")).to_contain_text(told)
@@ -392,14 +392,14 @@ def test_products_are_those_of_numpy(browser, another, address):
       let left = refused;
       WebAssembly.instantiate = (...given) =>
         left-- > 0 ? Promise.reject(new Error("no SIMD")) : instantiate(...given);
-      const { Weights, room } = await import("./damaged/page/local/weights.js");
-      const place = room(bytes.length);
-      place.file.set(bytes);
-      const weights = await Weights.open(place);
+      const { Weights, allocate } = await import("./damaged/page/local/weights.js");
+      const memory = allocate(bytes.length);
+      memory.file.set(bytes);
+      const weights = await Weights.open(memory);
       WebAssembly.instantiate = instantiate;
       if (weights.isFast !== refused < 2) throw new Error("the kernel is another");
       const numbers = Float32Array.from(x);
-      return [Array.from(weights.linear(numbers, "w", weights.plain("b"))), Array.from(weights.column("w", 1))];
+      return [Array.from(weights.linear(numbers, "w", weights.floats("b"))), Array.from(weights.column("w", 1))];
     }"""
     draw = np.random.default_rng(3)
     sizes = [(1, 4, 4), (2, 7, 12), (3, 33, 20), (5, 8, 15)]

@@ -61,7 +61,7 @@ def test_a_chapter_hands_over_a_clue_and_the_last_ones_wait_for_the_sweep(live):
 
 
 def test_no_text_of_the_essay_stands_outside_the_catalogue():
-    for name in ("rungs.js", "essay.js", "tour.js", "claims.js"):
+    for name in ("chapters.js", "essay.js", "tour.js", "claims.js"):
         code = re.sub(r"//.*|/\*.*?\*/", "", (FOLDER / name).read_text(encoding="utf-8"), flags=re.DOTALL)
         assert re.findall(r">\s*[A-Z][a-z]+ [a-z]+ [a-z]+", code) == [], name
 
@@ -131,10 +131,10 @@ def test_what_was_not_recorded_is_not_claimed(page):
     """A judge without its measurement has no verdict."""
     missing = page.evaluate(
         """async () => {
-            const { judged } = await import("onehop/claims.js");
+            const { judgeClaim } = await import("onehop/claims.js");
             const view = { ...window.onehop.view(), measured: {} };
             return ["distance", "cost", "jobs", "coreference", "spare", "lengths", "warmup"]
-                .filter((name) => judged(view, name) !== null);
+                .filter((name) => judgeClaim(view, name) !== null);
         }"""
     )
     assert missing == []
@@ -166,9 +166,9 @@ def test_a_gloss_is_the_word_that_the_cross_attention_looked_at(page, trace):
 
 
 GLOSS = """async ([tokens, language]) => {
-    const { glossesOf } = await import("onehop/gloss.js");
+    const { alignedGlosses } = await import("onehop/gloss.js");
     const weight = (i, j) => (i === j ? 1 : 0);
-    return glossesOf(tokens, ["▁it", "'", "s", "▁cold", "."], weight, language).map((g) => g.gloss);
+    return alignedGlosses(tokens, ["▁it", "'", "s", "▁cold", "."], weight, language).map((g) => g.gloss);
 }"""
 
 
@@ -187,7 +187,7 @@ def test_a_breakage_is_glossed_and_says_why(fresh):
             const { draw } = await import("onehop/figures/breaking.js");
             const { render } = await import("onehop/vendor/lit-html.js");
             const view = window.onehop.view();
-            const found = await view.home.variant(view.base.source.text, ["positions=off"]);
+            const found = await view.backend.variant(view.base.source.text, ["positions=off"]);
             const [, ...rest] = found.target.output_tokens;
             const text = `anders ${found.target.text}`;
             const target = { ...found.target, text, output_tokens: ["▁anders", ...rest] };

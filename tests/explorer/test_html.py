@@ -17,7 +17,7 @@ from onehop.interpret.trace_file import Trace, unpack
 def test_the_page_alone_holds_everything_and_asks_for_nothing(explorer):
     html = explorer.alone(TEXT)
     data = data_of(html)
-    assert data["home"] == "export"
+    assert data["backend"] == "export"
     trace = Trace.from_json(explorer.trace(TEXT))
     assert {key: value for key, value in data["trace"].items() if key not in ("tensors", "opening")} == trace.header
     assert len(data_of(html, "variants")) == 12

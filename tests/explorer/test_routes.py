@@ -30,7 +30,7 @@ def test_the_served_page_links_its_files_and_allows_only_its_own_scripts(client,
     answer = client.get("/")
     assert answer.status_code == 200
     data = data_of(answer.text)
-    assert data["home"] == "live"
+    assert data["backend"] == "live"
     assert data["about"] == explorer.about()
     assert "trace" not in data
     policy = answer.headers["content-security-policy"]

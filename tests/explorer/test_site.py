@@ -35,7 +35,7 @@ def test_a_site_holds_page_and_model(folder, explorer, model_file):
     tokenizer = explorer.tracer.translator.tokenizer
     assert [tuple(piece[:2]) for piece in described["pieces"]] == tokenizer.vocabulary()
     html = (folder / "index.html").read_text(encoding="utf-8")
-    assert data_of(html)["home"] == "local"
+    assert data_of(html)["backend"] == "local"
     assert data_of(html)["trace"]["source"]["text"] == explorer.opening
     late = json.loads((folder / EXAMPLE).read_text(encoding="utf-8"))
     assert late["heads"] == list(explorer.heads(explorer.opening))[1:]

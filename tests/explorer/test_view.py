@@ -52,7 +52,7 @@ def test_a_notebook_shows_the_page_in_a_frame_of_its_own(model_file, tmp_path):
     assert "<script" not in html
     (inside,) = re.findall(r'srcdoc="([^"]*)"', html)
     assert unescape(inside) == view.page
-    assert data_of(view.page)["home"] == "notebook"
+    assert data_of(view.page)["backend"] == "notebook"
     assert data_of(view.page)["trace"]["model"]["hash"] == data_of(view.page)["about"]["model"]["hash"] is not None
     view.save(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == view.page

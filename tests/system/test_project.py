@@ -145,7 +145,7 @@ def test_without_node_the_pages_scripts_are_left_out_loudly_and_in_ci_that_is_an
 )
 def test_undeclared_names_wrong_imports_and_superfluous_arguments_are_found_in_the_pages_scripts(tmp_path):
     (tmp_path / "wrong.js").write_text(
-        'import { absent } from "onehop/maths.js";\nimport { number } from "onehop/text.js";\n'
+        'import { absent } from "onehop/maths.js";\nimport { number } from "onehop/format.js";\n'
         "export const x = [undeclared, absent, number(1, 2, 3)];\n"
     )
     changed = {"extends": f"{ROOT}/jsconfig.json", "include": ["wrong.js"]}

@@ -1,32 +1,32 @@
-// Line charts: scales, axes, lines with a name at their end.
+// Line charts: scales, axes, and lines with labels at their ends.
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { range } from "onehop/maths.js";
-import { number, short } from "onehop/text.js";
+import { number, short } from "onehop/format.js";
 
-/** From [min, max] to [from, to], by value or by logarithm. */
+/** A linear or logarithmic scale from [min, max] to [from, to]. */
 export function scale({ min, max, log = false }, from, to) {
   const at = log ? Math.log : (x) => x;
   const [low, high] = [at(min), at(max)];
   return (x) => from + ((at(x) - low) / (high - low || 1)) * (to - from);
 }
 
-/** A few round places between min and max. */
-export function ticks({ min, max, log = false }, wanted = 5) {
+/** A few round values between min and max. */
+export function ticks({ min, max, log = false }, count = 5) {
   if (log && max / min < 300) {
     const round = range(40)
       .flatMap((i) => [1, 2, 5].map((m) => m * 10 ** (i - 20)))
       .filter((x) => x >= min && x <= max);
-    return round.length > wanted + 2 ? round.filter((x) => /^[15]/.test(x.toExponential())) : round;
+    return round.length > count + 2 ? round.filter((x) => /^[15]/.test(x.toExponential())) : round;
   }
   if (log) {
     const powers = range(80)
       .map((i) => 10 ** (i - 50))
       .filter((x) => x >= min * 0.999 && x <= max * 1.001);
-    const every = Math.ceil(powers.length / (wanted + 1));
+    const every = Math.ceil(powers.length / (count + 1));
     return powers.filter((_, i) => i % every === 0);
   }
-  const rough = (max - min) / wanted;
+  const rough = (max - min) / count;
   const base = 10 ** Math.floor(Math.log10(rough || 1));
   const step = [1, 2, 5, 10].map((m) => m * base).find((s) => s >= rough) ?? base;
   return range(Math.floor((max - min) / step + 1e-9) + 2)
@@ -34,7 +34,7 @@ export function ticks({ min, max, log = false }, wanted = 5) {
     .filter((x) => x <= max + step * 1e-9);
 }
 
-export function written(x) {
+export function tickLabel(x) {
   if (x === 0) return "0";
   const size = Math.abs(x);
   if (size >= 1000) return short(x).replace(".0 ", " ");
@@ -45,24 +45,27 @@ export function written(x) {
 
 const exactly = (x) => (Number.isInteger(x) ? String(x) : number(x, 3));
 
-const [LINE, CHARACTER] = [14, 6.3]; // pixels of a label: its height, and a letter's width
+const [LINE, CHARACTER] = [14, 6.3]; // pixels: height of a label and width of a letter
 
-/** Heights of labels that stand beside the ends of lines, moved apart where they would overlap. */
-export function apart(wanted, top, bottom) {
-  const order = wanted.map((_, i) => i).sort((a, b) => wanted[a] - wanted[b]);
-  const found = [...wanted];
+/** Vertical positions for the labels at the ends of lines, moved apart where they would overlap. */
+export function spreadLabels(preferred, top, bottom) {
+  const order = preferred.map((_, i) => i).sort((a, b) => preferred[a] - preferred[b]);
+  const positions = [...preferred];
   order.forEach((i, n) => {
-    if (n) found[i] = Math.max(found[i], found[order[n - 1]] + LINE);
+    if (n) positions[i] = Math.max(positions[i], positions[order[n - 1]] + LINE);
   });
   let limit = bottom;
   for (const i of order.toReversed()) {
-    found[i] = Math.max(top, Math.min(found[i], limit));
-    limit = found[i] - LINE;
+    positions[i] = Math.max(top, Math.min(positions[i], limit));
+    limit = positions[i] - LINE;
   }
-  return found;
+  return positions;
 }
 
-/** A chart of lines; `mark` is the place of the reader's slider, `zone` a shaded part of the x axis, `{ from, label }`. What lies beyond the axis is an arrow at its edge. A series with an `end` has that name beside its last point. */
+/**
+ * A line chart. `mark` is the slider's position, `zone` a shaded part of the x axis. Points beyond the axis become
+ * arrows at its edge.
+ */
 export function lines({ view, label, x, y, series, mark = null, zone = null, height = 260 }) {
   const width = view.narrow ? 340 : 680;
   if (view.narrow) height = Math.min(height, 210);
@@ -78,7 +81,7 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
       .filter((p) => inside(p) && within(p))
       .map(([a, b], i) => `${i ? "L" : "M"}${across(a).toFixed(1)} ${up(b).toFixed(1)}`)
       .join("");
-  const tip = (s, [a, b]) => `${s.name}, ${x.label} ${written(a)}: ${(y.exactly ?? exactly)(b)}`;
+  const tip = (s, [a, b]) => `${s.name}, ${x.label} ${tickLabel(a)}: ${(y.exactly ?? exactly)(b)}`;
   const dot = (s, [a, b]) =>
     svg`<circle cx=${across(a)} cy=${up(b)} r=${s.dots ? 3 : 5} fill=${s.dots ? `var(--${s.concept})` : "transparent"}
       data-x=${a} data-y=${b} .tip=${tip(s, [a, b])} />`;
@@ -89,7 +92,7 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
   };
   const ended = series.filter((s) => s.end && s.points.some((p) => inside(p) && within(p)));
   const last = ended.map((s) => s.points.filter((p) => inside(p) && within(p)).at(-1));
-  const beside = apart(
+  const beside = spreadLabels(
     last.map(([, b]) => up(b)),
     top,
     bottom,
@@ -108,9 +111,9 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
       }
       ${ticks(y, 4).map(
         (t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} />
-          <text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? written)(t)}</text>`,
+          <text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? tickLabel)(t)}</text>`,
       )}
-      ${(x.ticks ?? ticks(x, view.narrow ? 4 : 7)).map((t) => svg`<text class="soft" x=${across(t)} y=${bottom + 18} text-anchor="middle">${(x.written ?? written)(t)}</text>`)}
+      ${(x.ticks ?? ticks(x, view.narrow ? 4 : 7)).map((t) => svg`<text class="soft" x=${across(t)} y=${bottom + 18} text-anchor="middle">${(x.written ?? tickLabel)(t)}</text>`)}
       <line class="axis" x1=${left} x2=${right} y1=${bottom} y2=${bottom} />
       <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">
         ${x.label}

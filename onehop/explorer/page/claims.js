@@ -1,28 +1,28 @@
-// What explainers say, held against this model: live where its trace can tell, else by what was recorded.
+// Popular claims about Transformers, tested on this model: on the current trace where possible, else on recorded
+// measurements.
 
 import { lastCheapCut } from "onehop/figures/pruning.js";
-import { called } from "onehop/headgrid.js";
-import { COMPARED, finding } from "onehop/findings.js";
-import { argmax, dot, largest, mean, norm, range, softmax } from "onehop/maths.js";
-import { linked, mystery, nounOf } from "onehop/story.js";
-import { number, percent, piece, power } from "onehop/text.js";
-import { wordAt, written } from "onehop/words.js";
+import { headName } from "onehop/headgrid.js";
+import { TOP_HEADS, sweepResult } from "onehop/ablation.js";
+import { argmax, dot, maxOf, mean, norm, range, softmax } from "onehop/maths.js";
+import { alignedSource, openingStep, antecedent } from "onehop/verdict.js";
+import { number, percent, piece, power } from "onehop/format.js";
+import { wordAt, joinPieces } from "onehop/words.js";
 import { CLAIMS } from "onehop/texts/claims.js";
 
 const roles = ["encoder", "decoder", "cross"];
-const kept = new WeakMap();
+const cache = new WeakMap();
 
-/** A measurement over the whole trace, made once. */
-function once(trace, name, make) {
-  if (!kept.has(trace)) kept.set(trace, new Map());
-  const known = kept.get(trace);
-  if (!known.has(name)) known.set(name, make());
-  return known.get(name);
+/** A value computed once per trace and name. */
+function memoized(trace, name, compute) {
+  if (!cache.has(trace)) cache.set(trace, new Map());
+  const results = cache.get(trace);
+  if (!results.has(name)) results.set(name, compute());
+  return results.get(name);
 }
 
 const cosine = (a, b) => dot(a, b) / (norm(a) * norm(b) || 1);
 
-/** Every row of every head, `{ role, layer, head, query }`. */
 const rowsOf = (trace, of = roles) =>
   of.flatMap((role) =>
     range(trace.layers(role)).flatMap((layer) =>
@@ -34,14 +34,14 @@ const rowsOf = (trace, of = roles) =>
 
 const yesIf = (yes, partly = false) => (yes ? "yes" : partly ? "partly" : "no");
 
-/** A word at the far end of a chain, and at the far end of one hop. */
+/** How much gradient crosses a long distance, in attention and in recurrent layers. */
 function distance({ measured }) {
   const row = measured.paths?.rows.at(-1);
   if (!row) return null;
   const shown = (x) => (x < 0.01 ? power(x) : number(x, 2));
   return {
     answer: yesIf(row.attention > 0.5 && row.lstm < 0.1),
-    said: CLAIMS.distance.said(
+    evidence: CLAIMS.distance.evidence(
       row.distance,
       shown(row.attention),
       shown(row.lstm),
@@ -56,31 +56,31 @@ function meaning(view) {
   const name = trace.json.inputs[trace.path("cross", 0)]?.memory;
   if (!name || !trace.has(name)) return null;
   const { tokens } = trace.source;
-  const asks = linked(trace, mystery(trace, measured));
+  const pronoun = alignedSource(trace, openingStep(trace, measured));
   const vectors = trace.tensor(name).rows();
   const words = tokens
     .map((_, i) => i)
-    .filter((i) => i !== asks && /\p{L}/u.test(tokens[i]) && !/^<.*>$/.test(tokens[i]));
+    .filter((i) => i !== pronoun && /\p{L}/u.test(tokens[i]) && !/^<.*>$/.test(tokens[i]));
   if (!words.length) return null;
-  const nearest = words[argmax(words.map((i) => cosine(vectors[asks], vectors[i])))];
-  const noun = nounOf(trace, measured);
-  const shown = (i) => written(tokens, wordAt(tokens, i));
+  const nearest = words[argmax(words.map((i) => cosine(vectors[pronoun], vectors[i])))];
+  const noun = antecedent(trace, measured);
+  const shown = (i) => joinPieces(tokens, wordAt(tokens, i));
   return {
     answer: noun === null ? "open" : yesIf(wordAt(tokens, noun).includes(nearest)),
-    said: CLAIMS.meaning.said({
-      asks: shown(asks),
+    evidence: CLAIMS.meaning.evidence({
+      pronoun: shown(pronoun),
       nearest: shown(nearest),
-      near: number(cosine(vectors[asks], vectors[nearest]), 2),
+      near: number(cosine(vectors[pronoun], vectors[nearest]), 2),
       noun: noun === null ? null : shown(noun),
-      far: noun === null ? null : number(cosine(vectors[asks], vectors[noun]), 2),
+      far: noun === null ? null : number(cosine(vectors[pronoun], vectors[noun]), 2),
     }),
   };
 }
 
-/** How often an encoder row looks most at itself or at the word that is most like it. */
+/** How often an encoder row attends most to itself or to the most similar word. */
 function alike({ trace }) {
-  const { hits, rows } = once(trace, "alike", () => {
-    const likest = range(trace.layers("encoder")).map((layer) => {
+  const { hits, rows } = memoized(trace, "alike", () => {
+    const mostSimilar = range(trace.layers("encoder")).map((layer) => {
       const name = trace.json.inputs[trace.path("encoder", layer)].query;
       const x = trace.tensor(name).rows();
       return x.map((a, i) => argmax(x.map((b, j) => (i === j ? -2 : cosine(a, b)))));
@@ -88,37 +88,37 @@ function alike({ trace }) {
     const rows = rowsOf(trace, ["encoder"]);
     const hit = ({ layer, head, query }) => {
       const row = trace.tensor(`${trace.path("encoder", layer)}.weights`).at({ head, query });
-      return [query, likest[layer][query]].includes(argmax(Array.from(row)));
+      return [query, mostSimilar[layer][query]].includes(argmax(Array.from(row)));
     };
     return { hits: rows.filter(hit).length, rows: rows.length };
   });
   const [share, chance] = [hits / rows, 2 / trace.source.tokens.length];
   return {
     answer: yesIf(share > 0.5, share > 2 * chance),
-    said: CLAIMS.alike.said(percent(share, 0), percent(chance, 0)),
+    evidence: CLAIMS.alike.evidence(percent(share, 0), percent(chance, 0)),
   };
 }
 
-/** The largest weight of a row, as it is and as it would be undivided. */
+/** The largest weight of a row, with and without the scaling. */
 function root({ trace }) {
-  const tops = once(trace, "root", () =>
+  const tops = memoized(trace, "root", () =>
     rowsOf(trace).map(({ role, layer, head, query }) => {
       const path = trace.path(role, layer);
       const scores = Array.from(trace.tensor(`${path}.scores`).at({ head, query }));
       const seen = role === "decoder" ? scores.slice(0, query + 1) : scores;
-      return [largest(trace.tensor(`${path}.weights`).at({ head, query })), largest(softmax(seen))];
+      return [maxOf(trace.tensor(`${path}.weights`).at({ head, query })), maxOf(softmax(seen))];
     }),
   );
   const [scaled, unscaled] = [0, 1].map((i) => mean(tops.map((t) => t[i])));
   return {
     answer: yesIf(unscaled > 0.9, unscaled > scaled + 0.1),
-    said: CLAIMS.root.said(percent(scaled, 0), percent(unscaled, 0)),
+    evidence: CLAIMS.root.evidence(percent(scaled, 0), percent(unscaled, 0)),
   };
 }
 
-/** How like a head's output is to the value of the word it looks at most. */
+/** How similar a head's output is to the value of the word with the largest weight. */
 function blend({ trace }) {
-  const all = once(trace, "blend", () =>
+  const all = memoized(trace, "blend", () =>
     rowsOf(trace).map(({ role, layer, head, query }) => {
       const path = trace.path(role, layer);
       const weights = Array.from(trace.tensor(`${path}.weights`).at({ head, query }));
@@ -129,11 +129,11 @@ function blend({ trace }) {
   const share = all.filter((c) => c > 0.9).length / all.length;
   return {
     answer: yesIf(share > 0.8, share > 0.4),
-    said: CLAIMS.blend.said(percent(share, 0), number(mean(all), 2)),
+    evidence: CLAIMS.blend.evidence(percent(share, 0), number(mean(all), 2)),
   };
 }
 
-/** From which length on a layer of attention is slower than a recurrent one, at the width measured nearest to this model's. */
+/** From which length attention is slower than recurrence, at the measured width nearest to this model's. */
 function cost({ measured, trace }) {
   const data = measured.complexity;
   if (!data) return null;
@@ -144,26 +144,26 @@ function cost({ measured, trace }) {
   const words = trace.source.tokens.length;
   return {
     answer: yesIf(slower !== undefined),
-    said: CLAIMS.cost.said({ d, n: slower?.n ?? null, longest: rows.at(-1).n, words }),
+    evidence: CLAIMS.cost.evidence({ d, n: slower?.n ?? null, longest: rows.at(-1).n, words }),
   };
 }
 
-/** Heads that follow one nameable pattern in at least four sentences of five. */
+/** Heads that follow one named pattern in at least four sentences of five. */
 function jobs({ measured, trace }) {
   const data = measured.patterns;
   if (!data) return null;
-  const known = new Set(
+  const named = new Set(
     data.patterns.flatMap((p) =>
       p.all.flatMap((heads, layer) =>
         heads.flatMap((share, head) => (share >= 0.8 ? [`${p.role} ${layer} ${head}`] : [])),
       ),
     ),
   );
-  const looked = [...new Set(data.patterns.map((p) => p.role))];
-  const all = looked.reduce((sum, role) => sum + trace.layers(role) * trace.heads, 0);
+  const countedRoles = [...new Set(data.patterns.map((p) => p.role))];
+  const all = countedRoles.reduce((sum, role) => sum + trace.layers(role) * trace.heads, 0);
   return {
-    answer: yesIf(known.size > all / 2, known.size > all / 10),
-    said: CLAIMS.jobs.said(known.size, all, data.patterns.length),
+    answer: yesIf(named.size > all / 2, named.size > all / 10),
+    evidence: CLAIMS.jobs.evidence(named.size, all, data.patterns.length),
   };
 }
 
@@ -173,7 +173,7 @@ function coreference({ measured }) {
   const [best] = data.best;
   return {
     answer: yesIf(!data.none),
-    said: CLAIMS.coreference.said(
+    evidence: CLAIMS.coreference.evidence(
       `layer ${best.layer + 1}, head ${best.head + 1}`,
       percent(best.share, 0),
       data.sentences.length,
@@ -181,73 +181,73 @@ function coreference({ measured }) {
   };
 }
 
-/** Whether attention shows the cause: of the word in question. */
+/** Whether the heads with the sharpest attention are those with the largest effect. */
 function looks(view) {
-  const found = finding(view, mystery(view.trace, view.measured));
-  if (!found) return null;
+  const result = sweepResult(view, openingStep(view.trace, view.measured));
+  if (!result) return null;
   return {
-    answer: yesIf(found.shared >= COMPARED / 2, found.shared > COMPARED / 5),
-    said: CLAIMS.looks.said(COMPARED, found.shared, found.text),
+    answer: yesIf(result.overlap >= TOP_HEADS / 2, result.overlap > TOP_HEADS / 5),
+    evidence: CLAIMS.looks.evidence(TOP_HEADS, result.overlap, result.text),
   };
 }
 
 function one(view) {
-  const found = finding(view, mystery(view.trace, view.measured));
-  if (!found) return null;
-  const [token, p] = found.worst.instead[0];
+  const result = sweepResult(view, openingStep(view.trace, view.measured));
+  if (!result) return null;
+  const [token, p] = result.strongest.topWithout[0];
   return {
-    answer: { one: "yes", several: "partly", none: "no" }[found.answer],
-    said: CLAIMS.one.said({
-      ...found,
-      head: called(found.worst),
-      before: percent(found.before, 0),
-      after: percent(found.after, 0),
+    answer: { one: "yes", several: "partly", none: "no" }[result.answer],
+    evidence: CLAIMS.one.evidence({
+      ...result,
+      head: headName(result.strongest),
+      before: percent(result.before, 0),
+      after: percent(result.after, 0),
       instead: piece(token),
       chance: percent(p, 0),
-      turning: found.turning.length,
-      all: found.heads.length,
+      flipping: result.flipping.length,
+      all: result.heads.length,
     }),
   };
 }
 
-/** How many heads go before a twentieth of the score is lost. */
+/** How many heads can be removed before a twentieth of the score is lost. */
 function spare({ measured }) {
   const data = measured.pruning;
   if (!data) return null;
   const key = data.metric === "chrF" ? "chrf" : "bleu";
-  const free = data.rows[lastCheapCut(data)];
+  const cut = data.rows[lastCheapCut(data)];
   return {
-    answer: yesIf(free.removed > data.order.length / 2, free.removed > data.order.length / 10),
-    said: CLAIMS.spare.said({
-      removed: free.removed,
+    answer: yesIf(cut.removed > data.order.length / 2, cut.removed > data.order.length / 10),
+    evidence: CLAIMS.spare.evidence({
+      removed: cut.removed,
       all: data.order.length,
       metric: data.metric,
       before: number(data.rows[0][key], 1),
-      after: number(free[key], 1),
+      after: number(cut[key], 1),
     }),
   };
 }
 
-const bag = (view) => [
+const withoutPositions = (view) => [
   "bag of words",
-  () => view.home.variant(view.base.source.text, ["positions=off"]),
+  () => view.backend.variant(view.base.source.text, ["positions=off"]),
 ];
 
-/** The sentence without positions, translated anew; asked for by the reader, or known to the file. */
+/** The translation without positions. A server computes it on request; a file holds it. */
 function order(view) {
-  if (view.home.kind === "live" && view.dial("order.asked", "") !== "yes") return null;
-  const [key, load] = bag(view);
-  const found = view.resource(`${key} ${view.base.source.text}`, load);
-  if (found.error ?? found.value?.error)
-    return { answer: "open", said: found.error ?? found.value.error };
-  if (!found.value) return { answer: "open", said: CLAIMS.waiting };
+  if (view.backend.kind === "live" && view.dial("order.asked", "") !== "yes") return null;
+  const [key, load] = withoutPositions(view);
+  const response = view.resource(`${key} ${view.base.source.text}`, load);
+  if (response.error ?? response.value?.error)
+    return { answer: "open", evidence: response.error ?? response.value.error };
+  if (!response.value) return { answer: "open", evidence: CLAIMS.waiting };
   return {
-    answer: yesIf(!found.value.same),
-    said: CLAIMS.order.said(found.value.target.text.trim(), found.value.same),
+    answer: yesIf(!response.value.same),
+    evidence: CLAIMS.order.evidence(response.value.target.text.trim(), response.value.same),
   };
 }
 
-/** The score of texts longer than any in training, beside that of the longest ones in it. */
+/** The score of texts longer than any in training, compared with the longest ones within it. */
 function lengths({ measured }) {
   const data = measured.lengths;
   const beyond = data?.buckets.filter((b) => b.from > data.trained_to) ?? [];
@@ -257,7 +257,7 @@ function lengths({ measured }) {
   const share = last.bleu / first.bleu;
   return {
     answer: yesIf(share > 0.9, share > 0.7),
-    said: CLAIMS.lengths.said({
+    evidence: CLAIMS.lengths.evidence({
       trained: data.trained_to,
       within: number(first.bleu, 1),
       beyond: number(last.bleu, 1),
@@ -271,14 +271,14 @@ function correction({ trace }) {
   const share = all.filter(Boolean).length / all.length;
   return {
     answer: yesIf(share > 0.9, share > 0.5),
-    said: CLAIMS.correction.said(percent(share, 0), all.length),
+    evidence: CLAIMS.correction.evidence(percent(share, 0), all.length),
   };
 }
 
 /** The first layer from which on the written piece stays the first choice. */
 function late({ trace, measured }) {
   const { lens } = trace.json;
-  const step = mystery(trace, measured);
+  const step = openingStep(trace, measured);
   const chosen = trace.steps[step]?.chosen;
   if (!lens?.length || !chosen) return null;
   const firsts = lens.map((layer) => layer[step].top[0]);
@@ -287,7 +287,7 @@ function late({ trace, measured }) {
   const before = from > 0 && from < firsts.length ? firsts[from - 1] : null;
   return {
     answer: yesIf(from >= firsts.length - 1, from >= firsts.length / 2),
-    said: CLAIMS.late.said({
+    evidence: CLAIMS.late.evidence({
       word: piece(chosen.token),
       from: from < firsts.length ? from + 1 : null,
       layers: firsts.length,
@@ -301,28 +301,28 @@ function greedy({ trace }) {
   const against = trace.steps.filter((s) => s.rank > 0);
   return {
     answer: yesIf(against.length > 0),
-    said: CLAIMS.greedy.said(against.length, trace.steps.length, trace.json.options.beam),
+    evidence: CLAIMS.greedy.evidence(against.length, trace.steps.length, trace.json.options.beam),
   };
 }
 
-const TAIL = 10; // points of a curve: one alone is noise
+const TAIL = 10; // points of a curve; a single one is too noisy
 
 function warmup({ measured }) {
   const data = measured.warmup;
   if (!data) return null;
-  const end = (norm, warm) =>
+  const finalLoss = (norm, warm) =>
     mean(
       data.runs
         .find((run) => run.norm === norm && run.warmup > 1 === warm)
         .curve.slice(-TAIL)
         .map(([, loss]) => loss),
     );
-  const lost = Object.fromEntries(
-    ["post", "pre"].map((norm) => [norm, end(norm, false) - end(norm, true)]),
+  const penalty = Object.fromEntries(
+    ["post", "pre"].map((norm) => [norm, finalLoss(norm, false) - finalLoss(norm, true)]),
   );
   return {
-    answer: yesIf(lost.post > 0.3 && lost.post > 2 * lost.pre, lost.post > lost.pre),
-    said: CLAIMS.warmup.said(number(lost.post, 2), number(lost.pre, 2)),
+    answer: yesIf(penalty.post > 0.3 && penalty.post > 2 * penalty.pre, penalty.post > penalty.pre),
+    evidence: CLAIMS.warmup.evidence(number(penalty.post, 2), number(penalty.pre, 2)),
   };
 }
 
@@ -346,14 +346,16 @@ const JUDGES = {
   warmup,
 };
 
-export const NAMES = Object.keys(JUDGES);
+export const CLAIM_NAMES = Object.keys(JUDGES);
 
-/** Of a claim: `says`, and `{ answer, said }` or null while nobody has measured it. A long sentence's trace may lack the tensors. */
-export function judged(view, name) {
+/**
+ * A claim's `{ answer, evidence }`, or null while it is not measured. The trace of a long sentence may lack tensors.
+ */
+export function judgeClaim(view, name) {
   try {
     return JUDGES[name](view);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
-    return { answer: "open", said: error.message };
+    return { answer: "open", evidence: error.message };
   }
 }

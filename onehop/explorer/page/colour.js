@@ -1,19 +1,16 @@
-// One colour per concept, everywhere. The values stand in style.css; a picture names the concept.
+// One colour per concept, everywhere. The values are in style.css.
 
-export const fill = (concept) => `var(--${concept})`;
-export const ink = (concept) => `var(--${concept}-ink)`;
-
-/** A concept's colour at a strength between 0 and 1, over whatever lies beneath. */
+/** A concept's colour with an opacity between 0 and 1. */
 export const tint = (concept, strength) =>
   `color-mix(in srgb, var(--${concept}) ${(100 * Math.max(0, Math.min(1, strength))).toFixed(1)}%, transparent)`;
 
 const pixels = new Map();
 
 /**
- * A matrix of strengths as a small image of one pixel a cell, which costs less than thousands of shapes. The image is
- * cached by its key, so `strengths()` is called once.
+ * A matrix of opacities as a small image, one pixel a cell, which costs less than thousands of shapes. It is cached
+ * by its key.
  */
-export function pixelPicture(key, strengths, rgb) {
+export function cachedImage(key, strengths, rgb) {
   const name = `${key}|${rgb}`;
   if (!pixels.has(name)) pixels.set(name, painted(strengths(), rgb));
   return pixels.get(name);
@@ -38,18 +35,17 @@ function painted(rows, [red, green, blue]) {
   return canvas.toDataURL();
 }
 
-/** Empty the cache for another trace. */
-export const forgetPictures = () => pixels.clear();
+export const clearImages = () => pixels.clear();
 
-/** The red, green and blue that a concept has in the present theme. */
+/** The red, green and blue of a concept in the current theme. */
 export function rgb(concept) {
   const probe = document.createElement("span");
   probe.style.color = `var(--${concept})`;
   document.body.append(probe);
-  const found = getComputedStyle(probe)
+  const components = getComputedStyle(probe)
     .color.match(/[\d.]+/g)
     .slice(0, 3)
     .map(Number);
   probe.remove();
-  return found;
+  return components;
 }

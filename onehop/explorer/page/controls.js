@@ -1,10 +1,10 @@
-// Controls that mouse and keyboard share: native inputs where the browser has them, roving focus where it has not.
+// Controls for mouse and keyboard: native inputs where the browser has them, else roving focus.
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { beginsWord, number as shown, piece } from "onehop/text.js";
-import { shareOf } from "onehop/tips.js";
+import { beginsWord, number as shown, piece } from "onehop/format.js";
+import { relativePosition } from "onehop/tips.js";
 
-/** One of a few: radio buttons that look like one. */
+/** Radio buttons drawn as segments. */
 export function segments({ name, label, options, value, choose }) {
   return html`<fieldset class="segments" role="radiogroup" aria-label=${label}>
     ${options.map(
@@ -57,7 +57,7 @@ export function picker({ label, options, value, choose }) {
   >`;
 }
 
-/** A part of a figure under its heading. On a narrow screen it is folded: a figure stays under a screen and a half. */
+/** A part of a figure with a heading. On a narrow screen it is folded, so that a figure fits a screen and a half. */
 export const folded = (view, heading, content) =>
   view.narrow
     ? html`<details class="folded">
@@ -69,25 +69,25 @@ export const folded = (view, heading, content) =>
 
 const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
 
-/** Where an arrow key, Home or End leads from a place in a row of `length`; undefined for other keys. */
-export function moved(key, place, length) {
-  if (key in STEPS) return (place + STEPS[key] + length) % length;
+/** The index that an arrow key, Home or End leads to in a row of `length`; undefined for other keys. */
+export function indexAfterKey(key, index, length) {
+  if (key in STEPS) return (index + STEPS[key] + length) % length;
   return { Home: 0, End: length - 1 }[key];
 }
 
-/** A keydown listener for roving focus: moves the choice and the focus together. */
-export function roving(place, length, choose) {
+/** A keydown listener for roving focus: it moves the choice and the focus together. */
+export function roving(index, length, choose) {
   return (event) => {
-    const next = moved(event.key, place, length);
+    const next = indexAfterKey(event.key, index, length);
     if (next === undefined) return;
     event.preventDefault();
     const group = event.currentTarget.closest("[data-roving]");
     choose(next);
-    requestAnimationFrame(() => group.querySelectorAll("[data-place]")[next]?.focus());
+    requestAnimationFrame(() => group.querySelectorAll("[data-index]")[next]?.focus());
   };
 }
 
-/** The tokens of a sentence, one of them chosen: hover previews, click and arrows choose. */
+/** The tokens of a sentence as radio buttons: hovering previews one, a click or an arrow key chooses one. */
 export function tokenPicker({
   label,
   tokens,
@@ -102,7 +102,7 @@ export function tokenPicker({
         html`<button
           role="radio"
           type="button"
-          data-place=${i}
+          data-index=${i}
           aria-checked=${i === value}
           tabindex=${i === value ? 0 : -1}
           class="${beginsWord(token) ? "" : "inner"} ${previewed === i ? "previewed" : ""}"
@@ -117,34 +117,34 @@ export function tokenPicker({
   </div>`;
 }
 
-/** The pieces of the translation, the cursor's chosen: for figures that are about a written word whatever the role. */
+/** The pieces of the translation, with the cursor's chosen: for figures about a written word, whatever the role. */
 export const wordPicker = (view, label) =>
   tokenPicker({
     label,
     tokens: view.trace.target.output_tokens,
     value: view.selection.step,
-    previewed: view.cursor.side === "target" ? view.cursor.place : null,
-    choose: (place) => view.chooseWord("target", place),
-    preview: (place) => view.previewWord(place === null ? null : { side: "target", place }),
+    previewed: view.cursor.side === "target" ? view.cursor.index : null,
+    choose: (index) => view.chooseWord("target", index),
+    preview: (index) => view.previewWord(index === null ? null : { side: "target", index }),
   });
 
-/** The largest rows in their old order, and how much the others hold together. */
-function abridged(rows, most) {
-  if (most === null || rows.length <= most + 4) return { kept: rows, others: null };
-  const kept = new Set([...rows].sort((a, b) => b.value - a.value).slice(0, most));
-  const rest = rows.filter((row) => !kept.has(row));
+/** The largest rows in their original order, and the sum of the others. */
+function withoutSmallRows(rows, limit) {
+  if (limit === null || rows.length <= limit + 4) return { kept: rows, others: null };
+  const kept = new Set([...rows].sort((a, b) => b.value - a.value).slice(0, limit));
+  const omitted = rows.filter((row) => !kept.has(row));
   return {
     kept: rows.filter((row) => kept.has(row)),
-    others: { count: rest.length, value: rest.reduce((sum, row) => sum + row.value, 0) },
+    others: { count: omitted.length, value: omitted.reduce((sum, row) => sum + row.value, 0) },
   };
 }
 
-/** One bar on a scale from `low` to `high`; negative ones go left from zero. */
+/** One bar on a scale from `low` to `high`; negative values extend left from zero. */
 function track({ value, low, high, concept, tip }) {
-  const place = (x) =>
+  const percentOf = (x) =>
     high === low ? 0 : (100 * (Math.max(low, Math.min(high, x)) - low)) / (high - low);
-  const zero = place(0);
-  const end = Number.isFinite(value) ? place(value) : zero;
+  const zero = percentOf(0);
+  const end = Number.isFinite(value) ? percentOf(value) : zero;
   return html`<span class="track" data-value=${value} .tip=${tip}
     ><i
       style="left:${Math.min(zero, end)}%;width:${Math.abs(end - zero)}%;background:var(--${concept})"
@@ -159,19 +159,19 @@ const bounds = (values, from, to) => {
 };
 
 /**
- * The same rows measured twice, `{ name, values: [a, b] }`, with one scale and tracks of one length: what looks longer is.
- * `sides` name the two and give them colours; with one side the bars stand alone.
+ * Rows measured twice, `{ name, values: [a, b] }`, on one scale. `sides` has headings and colours; it may be one side
+ * only.
  */
 export function pairedBars({
   rows,
   sides,
-  number = readable,
+  number = readableNumber,
   digits = 3,
   from = null,
   to = null,
   most = null,
 }) {
-  const { kept, others } = abridged(
+  const { kept, others } = withoutSmallRows(
     rows.map((row) => ({ ...row, value: Math.max(...row.values) })),
     most,
   );
@@ -188,7 +188,7 @@ export function pairedBars({
         html`<span class="name"><bdi>${row.name}</bdi></span
           >${row.values.map((value, side) => {
             const { concept, heading } = sides[side];
-            return html`${track({ value, ...scale, concept: row.concepts?.[side] ?? concept, tip: () => `${row.name}, ${plain(heading)}: ${shown(value, 4)}` })}<span
+            return html`${track({ value, ...scale, concept: row.concepts?.[side] ?? concept, tip: () => `${row.name}, ${headingText(heading)}: ${shown(value, 4)}` })}<span
                 class="number ${value === strongest[side] ? "top" : ""}"
                 >${number(value, digits)}</span
               >`;
@@ -198,14 +198,13 @@ export function pairedBars({
   </div>`;
 }
 
-/** What is too small to be seen is said to be small. */
-const readable = (x, digits) =>
+/** Numbers that would round to zero are shown as “< 0.001”. */
+const readableNumber = (x, digits) =>
   x > 0 && x < 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : shown(x, digits);
 
-/** A heading's text, where it is a text. */
-const plain = (heading) => (typeof heading === "string" ? heading : "");
+const headingText = (heading) => (typeof heading === "string" ? heading : "");
 
-/** Bars with names and numbers. Shares of a whole may be cut to the `most` largest. */
+/** Bars with names and numbers. `most` limits them to the largest and adds up the others. */
 export function bars({
   rows: all,
   concept,
@@ -216,7 +215,7 @@ export function bars({
   to = null,
   most = null,
 }) {
-  const { kept: rows, others } = abridged(all, most);
+  const { kept: rows, others } = withoutSmallRows(all, most);
   const top = best === null ? null : rows.indexOf(all[best]);
   const scale = bounds(
     rows.map((row) => row.value),
@@ -236,17 +235,17 @@ export function bars({
   </div>`;
 }
 
-/** A vector as a comb: one tooth a component, up for positive, down and pale for negative. */
+/** A vector as a comb: one tooth a component, up if positive, down and pale if negative. */
 export function comb({ values, concept, label, scale = null, height = 44, marked = null }) {
-  const top = scale ?? Math.max(1e-12, ...Array.from(values, Math.abs));
-  const half = height / 2;
+  const limit = scale ?? Math.max(1e-12, ...Array.from(values, Math.abs));
+  const middle = height / 2;
   const teeth = (sign) =>
     Array.from(values, (x, i) => {
-      const size = Math.min(1, Math.abs(x) / top) * half;
-      return x * sign > 0 ? `M${i + 0.1} ${half}h.8v${-sign * size}h-.8z` : "";
+      const size = Math.min(1, Math.abs(x) / limit) * middle;
+      return x * sign > 0 ? `M${i + 0.1} ${middle}h.8v${-sign * size}h-.8z` : "";
     }).join("");
   const tip = (event) => {
-    const [across] = shareOf(event, event.target.closest("svg"));
+    const [across] = relativePosition(event, event.target.closest("svg"));
     const i = Math.max(0, Math.min(values.length - 1, Math.floor(across * values.length)));
     return `component ${i + 1}: ${shown(values[i], 4)}`;
   };
@@ -263,8 +262,8 @@ export function comb({ values, concept, label, scale = null, height = 44, marked
     <line
       x1="0"
       x2=${values.length}
-      y1=${half}
-      y2=${half}
+      y1=${middle}
+      y2=${middle}
       stroke="var(--rule-strong)"
       stroke-width=".6"
       vector-effect="non-scaling-stroke"

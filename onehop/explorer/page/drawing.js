@@ -1,83 +1,83 @@
-// When each part of the page is drawn. Figures in sight are drawn in the next frame. The others wait until the reader
-// pauses. A preview (the mouse is over a word) is drawn only in figures in sight.
+// When each part of the page is drawn. Visible figures are drawn in the next frame, the others when the reader
+// pauses. A preview is drawn only in visible figures.
 
 import { nothing, render } from "onehop/vendor/lit-html.js";
-import { forgetPictures } from "onehop/colour.js";
+import { clearImages } from "onehop/colour.js";
 import { drawClaims, drawLedger, drawProse } from "onehop/essay.js";
-import { framed, snippet } from "onehop/frame.js";
-import { opened } from "onehop/hero.js";
-import { checking } from "onehop/recompute.js";
-import { FIGURES, LABELS, RUNGS } from "onehop/rungs.js";
+import { figureFrame, snippet } from "onehop/frame.js";
+import { masthead } from "onehop/masthead.js";
+import { checkTrace } from "onehop/recompute.js";
+import { FIGURES, FIGURE_LABELS, CHAPTERS } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
-import { ask, home, pointer, reload, setTheme, store } from "onehop/session.js";
-import { bar, colophon, failed, skeleton } from "onehop/skeleton.js";
-import { figureOf } from "onehop/state.js";
-import { drawTour, figureOfTour, reopenTour } from "onehop/tour.js";
-import { currentView, forFigure, forgetColours } from "onehop/view.js";
-import { isWhole } from "onehop/waiting.js";
+import { ask, backend, pointer, reload, setTheme, store } from "onehop/session.js";
+import { bar, colophon, errorNotice, skeleton } from "onehop/skeleton.js";
+import { figureInHash } from "onehop/state.js";
+import { drawTour, tourFigure, reopenTour } from "onehop/tour.js";
+import { currentView, forFigure, clearColours } from "onehop/view.js";
+import { isComplete } from "onehop/requests.js";
 
 const root = document.getElementById("page");
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
-const SLICE = 12; // milliseconds: longer and scrolling would stutter
-const PAUSE = 100; // milliseconds without a change, after which figures out of sight are drawn
+const SLICE = 12; // milliseconds; longer slices make scrolling stutter
+const PAUSE = 100; // milliseconds without a change before hidden figures are drawn
 
-const places = new Map(); // id -> { figure, element }
-const near = new Set(); // ids of figures in sight or less than 300 px from it
-const inSight = new Set(); // ids of figures in sight, and MASTHEAD
+const figures = new Map(); // id -> { figure, element }
+const nearby = new Set(); // ids of figures that are visible or less than 300 px away
+const visible = new Set(); // ids of visible figures, and MASTHEAD
 const MASTHEAD = "masthead";
 const stale = new Set(); // ids of figures to draw again
-const underPreview = new Set(); // what shows the previewed word
+const showingPreview = new Set(); // ids of the parts that show the previewed word
 let frameRequested = false;
 let previewFrame = 0;
-let pause = 0; // the timer until figures out of sight are drawn
-let barIsStale = true;
-let mastheadIsStale = true; // and the colophon
-let checked = { trace: null, going: null, found: null };
-let pictured = null; // the trace that the cached pixel pictures are of
-let essayIsCurrent = false;
-let staleClaims = []; // functions that each draw the claims of one chapter
+let pause = 0; // timer until hidden figures are drawn
+let isBarStale = true;
+let isMastheadStale = true; // also for the colophon
+let checkState = { trace: null, progress: null, result: null };
+let imagesFor = null; // the trace that the cached images belong to
+let isEssayCurrent = false;
+let staleClaims = []; // functions that draw the claims of one chapter each
 
-const keyOf = ({ target }) => target.dataset.figure ?? MASTHEAD;
+const partOf = ({ target }) => target.dataset.figure ?? MASTHEAD;
 
-/** Keep `ids` equal to the figures that are less than `margin` from the window, and call `act` after a change. */
+/** Keep `ids` equal to the figures less than `margin` from the window, and call `act` after a change. */
 function watchFigures(ids, margin, act) {
   const observer = new IntersectionObserver(
     (entries) => {
-      for (const entry of entries) ids[entry.isIntersecting ? "add" : "delete"](keyOf(entry));
+      for (const entry of entries) ids[entry.isIntersecting ? "add" : "delete"](partOf(entry));
       act();
     },
     { rootMargin: `${margin} 0px` },
   );
-  for (const { element } of places.values()) observer.observe(element);
+  for (const { element } of figures.values()) observer.observe(element);
   return observer;
 }
 
 function build() {
-  if (places.size) return;
+  if (figures.size) return;
   root.replaceChildren();
   render(skeleton(), root);
   for (const figure of FIGURES) {
     stale.add(figure.id);
-    places.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
+    figures.set(figure.id, { figure, element: document.getElementById(`figure-${figure.id}`) });
   }
-  inSight.add(MASTHEAD).add(FIGURES[0].id); // a guess for the first frame; then the observers know
-  watchFigures(near, "300px", () => drawFigures([...near].filter(isDue)));
-  watchFigures(inSight, "0px", drawWhatCame).observe(document.getElementById(MASTHEAD));
-  watchRungs();
+  visible.add(MASTHEAD).add(FIGURES[0].id); // a guess for the first frame, until the observers report
+  watchFigures(nearby, "300px", () => drawFigures([...nearby].filter(isDue)));
+  watchFigures(visible, "0px", drawNewlyVisible).observe(document.getElementById(MASTHEAD));
+  watchChapters();
 }
 
-function mark(link, current) {
+function markCurrent(link, current) {
   if (current) link.setAttribute("aria-current", "true");
   else link.removeAttribute("aria-current");
 }
 
-function watchRungs() {
+function watchChapters() {
   const spy = new IntersectionObserver(
     (entries) => {
       for (const entry of entries.filter((e) => e.isIntersecting)) {
         document
           .querySelectorAll("[data-rung]")
-          .forEach((a) => mark(a, a.dataset.rung === entry.target.id));
+          .forEach((a) => markCurrent(a, a.dataset.rung === entry.target.id));
       }
     },
     { rootMargin: "-30% 0px -60% 0px" },
@@ -85,22 +85,25 @@ function watchRungs() {
   document.querySelectorAll(".rung").forEach((rung) => spy.observe(rung));
 }
 
-/** Whether a figure must be drawn and can be: before the page is whole, only figures that do not show the translation. */
-const isDue = (id) => stale.has(id) && (isWhole() || isIndependent(places.get(id).figure));
+/**
+ * Whether a figure is stale and can be drawn. Before all data is loaded, only figures that do not show the
+ * translation can.
+ */
+const isDue = (id) => stale.has(id) && (isComplete() || isIndependent(figures.get(id).figure));
 const isIndependent = ({ needs, compares = false }) => !needs.length && !compares;
 
 function drawFigures(ids) {
   const view = currentView();
   for (const id of ids) {
-    const { figure, element } = places.get(id);
-    render(framed(figure, LABELS.get(id), forFigure(view, id)), element);
+    const { figure, element } = figures.get(id);
+    render(figureFrame(figure, FIGURE_LABELS.get(id), forFigure(view, id)), element);
     element.dataset.drawn = "";
     scrollInside(element);
     stale.delete(id);
   }
 }
 
-/** A scrolling part of a figure is scrolled to the position in `data-left`, once for each position. */
+/** Scroll a part of a figure to the offset in `data-left`, once for each offset. */
 function scrollInside(element) {
   for (const box of element.querySelectorAll("[data-left]")) {
     if (box.dataset.at === box.dataset.left) continue;
@@ -109,17 +112,17 @@ function scrollInside(element) {
   }
 }
 
-/** Show the previewed word in what is in sight, or take it back from everything that shows it. */
+/** Show the previewed word in all visible parts, or remove it from the parts that show it. */
 function drawPreview() {
-  const parts = pointer.value.previewed ? [...inSight] : [...underPreview];
-  for (const part of parts) underPreview[pointer.value.previewed ? "add" : "delete"](part);
+  const parts = pointer.value.previewed ? [...visible] : [...showingPreview];
+  for (const part of parts) showingPreview[pointer.value.previewed ? "add" : "delete"](part);
   if (parts.includes(MASTHEAD)) drawMasthead(currentView());
-  if (isWhole()) drawFigures(parts.filter((part) => part !== MASTHEAD));
+  if (isComplete()) drawFigures(parts.filter((part) => part !== MASTHEAD));
 }
 
-/** Something has come into sight: the masthead may be stale, and the mouse may rest on a word. */
-function drawWhatCame() {
-  if (mastheadIsStale && inSight.has(MASTHEAD)) drawEnds();
+/** The masthead may have become stale while hidden, and newly visible figures must show the previewed word. */
+function drawNewlyVisible() {
+  if (isMastheadStale && visible.has(MASTHEAD)) drawMastheadAndColophon();
   if (pointer.value.previewed) drawPreview();
 }
 
@@ -129,13 +132,13 @@ export function drawPreviewSoon() {
   previewFrame = requestAnimationFrame(drawPreview);
 }
 
-/** Draw the other figures in slices while the browser is idle, those near the window first; then check the trace. */
+/** Draw the other figures in slices while the browser is idle, nearby ones first; then check the trace. */
 export function drawRest(slice = SLICE) {
-  if (mastheadIsStale) drawEnds();
-  if (!isWhole()) return;
-  const began = performance.now();
-  const isLate = () => performance.now() - began > slice;
-  const isFar = (id) => Number(!near.has(id));
+  if (isMastheadStale) drawMastheadAndColophon();
+  if (!isComplete()) return;
+  const start = performance.now();
+  const isLate = () => performance.now() - start > slice;
+  const isFar = (id) => Number(!nearby.has(id));
   for (const id of [...stale].sort((a, b) => isFar(a) - isFar(b))) {
     drawFigures([id]);
     if (isLate()) return void later(drawRest);
@@ -150,24 +153,24 @@ export function drawRest(slice = SLICE) {
   showLinked();
 }
 
-let linked = figureOf(location.hash);
+let linkedFigure = figureInHash(location.hash);
 
-/** Scroll to the figure that a link leads to, once. */
+/** Scroll once to the figure in the page's address. */
 function showLinked() {
-  if (linked) scrollTo(document.getElementById(`figure-${linked}`));
-  linked = null;
+  if (linkedFigure) scrollTo(document.getElementById(`figure-${linkedFigure}`));
+  linkedFigure = null;
 }
 
-/** Continue the check of this trace until it is late. Returns whether the check is complete. */
+/** Continue the check of this trace until the slice is used up. Returns whether the check is complete. */
 function check(isLate) {
   const { trace } = store.value;
-  if (checked.trace !== trace) checked = { trace, going: checking(trace), found: null };
-  if (checked.found) return true;
-  let step = checked.going.next();
-  while (!step.done && !isLate()) step = checked.going.next();
+  if (checkState.trace !== trace) checkState = { trace, progress: checkTrace(trace), result: null };
+  if (checkState.result) return true;
+  let step = checkState.progress.next();
+  while (!step.done && !isLate()) step = checkState.progress.next();
   if (!step.done) return false;
-  checked.found = step.value;
-  drawEnds(); // they show the errors
+  checkState.result = step.value;
+  drawMastheadAndColophon(); // they show the errors
   return true;
 }
 
@@ -179,18 +182,15 @@ const later = (work) =>
 /** Claims take a few milliseconds each, so they are drawn one chapter at a time. */
 function drawEssay() {
   drawProse(currentView());
-  const chapters = RUNGS.map((rung) => () => drawClaims(currentView(), rung));
+  const chapters = CHAPTERS.map((chapter) => () => drawClaims(currentView(), chapter));
   staleClaims = [...chapters, () => drawLedger(currentView())];
 }
 
-/**
- * Draw again in the next frame: everything, or the figures in `scope`. An empty scope stands for masthead and bar, which
- * change with everything but a figure's own settings.
- */
+/** Draw everything in the next frame, or the figures in `scope`. An empty scope means the masthead and the bar. */
 export function drawSoon(scope = null) {
-  for (const id of scope ?? places.keys()) if (places.has(id)) stale.add(id);
-  if (scope === null) essayIsCurrent = false;
-  if (!scope?.length) barIsStale = mastheadIsStale = true;
+  for (const id of scope ?? figures.keys()) if (figures.has(id)) stale.add(id);
+  if (scope === null) isEssayCurrent = false;
+  if (!scope?.length) isBarStale = isMastheadStale = true;
   if (frameRequested) return;
   frameRequested = true;
   delete root.dataset.ready;
@@ -201,67 +201,66 @@ export function drawSoon(scope = null) {
 }
 
 function draw() {
-  const { trace, base, trouble } = store.value;
+  const { trace, base, error } = store.value;
   showTheme();
-  if (!trace) return render(trouble ? notice(trouble) : nothing, troublePlace());
-  if (pictured !== base) forgetPictures();
-  pictured = base;
+  if (!trace) return render(error ? notice(error) : nothing, errorContainer());
+  if (imagesFor !== base) clearImages();
+  imagesFor = base;
   build();
-  if (barIsStale) render(bar(currentView()), document.getElementById("bar"));
-  barIsStale = false;
-  if (mastheadIsStale && inSight.has(MASTHEAD)) drawEnds();
+  if (isBarStale) render(bar(currentView()), document.getElementById("bar"));
+  isBarStale = false;
+  if (isMastheadStale && visible.has(MASTHEAD)) drawMastheadAndColophon();
   drawTour();
-  const first = new Set([...inSight, figureOfTour()]); // the tour may scroll to a part of its figure
+  const first = new Set([...visible, tourFigure()]); // the tour may scroll to a part of its figure
   drawFigures([...first].filter(isDue));
-  if (!essayIsCurrent) drawEssay();
-  essayIsCurrent = true;
+  if (!isEssayCurrent) drawEssay();
+  isEssayCurrent = true;
   clearTimeout(pause);
   pause = setTimeout(() => later(drawRest), stale.size ? PAUSE : 0);
 }
 
-/** The masthead and the colophon, which stand before and behind the figures. */
-function drawEnds() {
+function drawMastheadAndColophon() {
   const view = currentView();
-  mastheadIsStale = false;
+  isMastheadStale = false;
   drawMasthead(view);
   render(colophon(view, checkOf(view)), document.getElementById("colophon"));
 }
 
-/** The result of the check of the trace on show; null until it is there. */
-const checkOf = ({ trace }) => (checked.trace === trace ? checked.found : null);
+/** The result of the current trace's check; null until it is complete. */
+const checkOf = ({ trace }) => (checkState.trace === trace ? checkState.result : null);
 
 function drawMasthead(view) {
-  const { busy, trouble, draft } = store.value;
+  const { busy, error, draft } = store.value;
   const theme = document.documentElement.dataset.theme;
   render(
-    opened({ ...view, busy, trouble, draft, check: checkOf(view), theme, setTheme, setDraft }),
+    masthead({ ...view, busy, error, draft, check: checkOf(view), theme, setTheme, setDraft }),
     document.getElementById(MASTHEAD),
   );
 }
 
-/** The reader is typing: nothing is drawn for that. */
+/** Typing changes the draft without drawing anything. */
 function setDraft(text) {
   store.value.draft = text;
 }
 
 export function showTheme() {
   const theme = store.value.theme ?? (dark.matches ? "dark" : "light");
-  if (document.documentElement.dataset.theme !== theme) forgetColours();
+  if (document.documentElement.dataset.theme !== theme) clearColours();
   document.documentElement.dataset.theme = theme;
 }
 
 dark.addEventListener("change", () => drawSoon());
 
-const notice = (trouble) =>
-  failed(trouble, { sentences: home.data.about?.sentences ?? [], ask, again: reload });
+const notice = (error) =>
+  errorNotice(error, { sentences: backend.data.about?.sentences ?? [], ask, retry: reload });
 
-/** Before the first translation there is no page yet, only a notice. */
-function troublePlace() {
-  if (!document.getElementById("trouble"))
-    root.insertAdjacentHTML("beforeend", '<div id="trouble"></div>');
-  if (store.value.trouble) root.querySelector(".notice")?.remove();
-  return document.getElementById("trouble");
+/** Before the first translation the page shows only a notice. */
+function errorContainer() {
+  if (!document.getElementById("error"))
+    root.insertAdjacentHTML("beforeend", '<div id="error"></div>');
+  if (store.value.error) root.querySelector(".notice")?.remove();
+  return document.getElementById("error");
 }
 
-/** The Python lines of a figure as it stands. */
-export const snippetOf = (id) => snippet(places.get(id).figure, currentView());
+/** The Python code of a figure in its current state. */
+export const snippetOf = (id) => snippet(figures.get(id).figure, currentView());

@@ -1,20 +1,20 @@
-// The essay around the figures: prose, what a chapter hands over, and each claim with its verdict.
+// The text around the figures: prose, the chapters' conclusions, and each claim with its verdict.
 
 import { html, nothing, render } from "onehop/vendor/lit-html.js";
-import { NAMES, judged } from "onehop/claims.js";
-import { RUNGS, factsOf } from "onehop/rungs.js";
+import { CLAIM_NAMES, judgeClaim } from "onehop/claims.js";
+import { CHAPTERS, factsOf } from "onehop/chapters.js";
 import { TEXTS } from "onehop/texts.js";
 
 const T = TEXTS.claims;
 
-/** What the reader can do about a claim that nobody has measured yet. */
+/** What a click on “Measure it” does for a claim. */
 const MEASURES = {
   looks: ({ startSweep }) => startSweep(),
   one: ({ startSweep }) => startSweep(),
-  order: ({ turn }) => turn("order.asked", "yes"),
+  order: ({ setDial }) => setDial("order.asked", "yes"),
 };
 
-const chip = (answer) =>
+const badge = (answer) =>
   html`<span class="verdict ${answer === "no" ? "no" : answer === "yes" ? "yes" : ""}"
     >${T.answers[answer]}</span
   >`;
@@ -35,7 +35,7 @@ const RECORDED = {
   lengths: "lengths",
 };
 
-/** Where a verdict comes from; a recording of another model than the one on show names it. */
+/** The source of a verdict; a recording of another model names that model. */
 function origin(view, name) {
   if (T[name].from === "live") return T.here.live;
   const model = view.measured[RECORDED[name]]?.model;
@@ -43,38 +43,37 @@ function origin(view, name) {
 }
 
 function claim(view, name) {
-  const found = judged(view, name);
-  const { says } = T[name];
-  const answer = found?.answer ?? "unmeasured";
+  const verdict = judgeClaim(view, name);
+  const { statement } = T[name];
+  const answer = verdict?.answer ?? "unmeasured";
   return html`<li class="claim" data-claim=${name} data-answer=${answer}>
-    <span class="says"><span class="soft">${T.prefix}</span> ${says}</span>
+    <span class="says"><span class="soft">${T.prefix}</span> ${statement}</span>
     <span class="found">
-      ${chip(answer)}
-      ${found ? html`<span class="soft">${origin(view, name)}</span> ${found.said}` : unmeasured(view, name)}
+      ${badge(answer)}
+      ${verdict ? html`<span class="soft">${origin(view, name)}</span> ${verdict.evidence}` : unmeasured(view, name)}
     </span>
   </li>`;
 }
 
-const at = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 
 let drawnFacts = null;
 
-/** Prose and clues: what they say depends on the sentence and on what the sweep has found, not on the selection. */
+/** Prose and conclusions depend on the sentence and on the sweep's result, not on the selection. */
 export function drawProse(view) {
   const facts = factsOf(view);
   if (facts === drawnFacts) return;
   drawnFacts = facts;
-  for (const { id, figures } of RUNGS) {
-    for (const figure of figures) render(TEXTS.prose[figure.id](facts), at(`said-${figure.id}`));
+  for (const { id, figures } of CHAPTERS) {
+    for (const figure of figures) render(TEXTS.prose[figure.id](facts), byId(`said-${figure.id}`));
     const clue = TEXTS.clues[id]?.(facts);
     render(
       clue ? html`<p><b class="eyebrow">${TEXTS.clue}</b> ${clue}</p>` : nothing,
-      at(`clue-${id}`),
+      byId(`clue-${id}`),
     );
   }
 }
 
-/** The claims of one chapter. */
 export const drawClaims = (view, { id, claims }) =>
   render(
     claims.length
@@ -82,20 +81,20 @@ export const drawClaims = (view, { id, claims }) =>
           ${claims.map((name) => claim(view, name))}
         </ul>`
       : nothing,
-    at(`claims-${id}`),
+    byId(`claims-${id}`),
   );
 
-/** All claims again, after the last chapter, and how many hold. */
+/** All claims again after the last chapter, and how many hold. */
 export function drawLedger(view) {
-  const answers = NAMES.map((name) => judged(view, name)?.answer);
+  const answers = CLAIM_NAMES.map((name) => judgeClaim(view, name)?.answer);
   const times = (answer) => answers.filter((a) => a === answer).length;
   render(
     html`<p class="prose" data-count>
-        ${T.count(times("yes"), times("partly"), times("no"), NAMES.length)}
+        ${T.count(times("yes"), times("partly"), times("no"), CLAIM_NAMES.length)}
       </p>
       <ul class="claims ledger">
-        ${NAMES.map((name) => claim(view, name))}
+        ${CLAIM_NAMES.map((name) => claim(view, name))}
       </ul>`,
-    at("ledger"),
+    byId("ledger"),
   );
 }

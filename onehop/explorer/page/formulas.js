@@ -1,4 +1,4 @@
-// The formulas of the essay, with the model's own numbers in them.
+// The essay's formulas, filled with the model's numbers.
 
 import { html } from "onehop/vendor/lit-html.js";
 

@@ -1,9 +1,9 @@
-// The frame around every figure: its name, its numbers as a table, its lines of Python, its link, its picture.
+// The frame around every figure: its title, table, Python code, link and picture.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { isCompared, sideBySide } from "onehop/compare.js";
 import { asPng, asSvg, save } from "onehop/picture.js";
-import { number } from "onehop/text.js";
+import { number } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 const T = TEXTS.frame;
@@ -20,15 +20,14 @@ const tool = (figure, name, label, act, open) =>
     ${label}
   </button>`;
 
-/** The address that reopens this figure as it stands. */
+/** The address that reopens this figure in its current state. */
 const linkTo = (id) => `${location.href.split("#")[0]}#${location.hash.slice(1)}&at=${id}`;
 
-const place = (id) => document.getElementById(`figure-${id}`);
-const svgOf = (id) => new Blob([asSvg(place(id))], { type: "image/svg+xml" });
-const pngOf = (id) => asPng(place(id));
+const figureElement = (id) => document.getElementById(`figure-${id}`);
+const svgOf = (id) => new Blob([asSvg(figureElement(id))], { type: "image/svg+xml" });
+const pngOf = (id) => asPng(figureElement(id));
 
-/** Draw one figure module inside its frame. */
-export function framed(figure, label, view) {
+export function figureFrame(figure, label, view) {
   const open = view.openTables.has(figure.id);
   return html`
     <div class="figure-head">
@@ -50,7 +49,7 @@ export function framed(figure, label, view) {
   `;
 }
 
-/** A tensor that a long sentence's trace had to leave out is no accident: say so in its place. */
+/** The trace of a long sentence leaves out tensors, which is no bug: the figure says so. */
 function guarded(draw) {
   try {
     return draw();
@@ -62,7 +61,7 @@ function guarded(draw) {
   }
 }
 
-export const cell = (value) =>
+const cell = (value) =>
   typeof value === "number" && !Number.isInteger(value) ? number(value, 4) : String(value ?? "–");
 
 function tableOf({ columns, rows }, title) {
@@ -86,49 +85,49 @@ function tableOf({ columns, rows }, title) {
   </table>`;
 }
 
-/** A text as a Python string literal: JSON's escapes are Python's too. */
-export const quoted = (text) =>
+/** A text as a Python string literal; JSON's escapes are valid in Python. */
+export const pythonString = (text) =>
   JSON.stringify(text).replace(/[\u007f-\uffff]/g, (c) =>
     /[\p{L}\p{M}\p{N}\p{P}]/u.test(c) ? c : `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 
-/** The lines that yield a figure's numbers: `rows` are the table's. */
+/** The Python code of a figure; its last variable `rows` equals the table's rows. */
 export function snippet(figure, view) {
   return `${figure.python(view).trim()}\n`;
 }
 
-/** The lines that make the trace on show. */
-export function opening(view) {
+/** The Python code that makes the current trace. */
+export function traceCode(view) {
   const edits = view.trace.edits.length
-    ? `, edits=[${view.trace.edits.map(quoted).join(", ")}]`
+    ? `, edits=[${view.trace.edits.map(pythonString).join(", ")}]`
     : "";
   return `from onehop.interpret.tracer import Tracer
 
-trace = Tracer.load(${quoted(view.trace.model.name)}).trace(${quoted(view.trace.source.text)}${edits})
+trace = Tracer.load(${pythonString(view.trace.model.name)}).trace(${pythonString(view.trace.source.text)}${edits})
 `;
 }
 
 async function copy(button, text) {
-  const before = button.textContent;
+  const label = button.textContent;
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = T.copied;
   } catch {
     button.textContent = copyByHand(text) ? T.copied : T.forbidden;
   }
-  setTimeout(() => (button.textContent = before), 1500);
+  setTimeout(() => (button.textContent = label), 1500);
 }
 
-/** Files opened from disk have no clipboard interface; the old command still works there. */
+/** Pages opened from disk have no clipboard API, but the deprecated command still works. */
 function copyByHand(text) {
-  const area = document.createElement("textarea");
-  area.value = text;
-  area.className = "hidden";
-  document.body.append(area);
-  area.select();
-  const done = document.execCommand("copy");
-  area.remove();
-  return done;
+  const textarea = document.createElement("textarea");
+  textarea.value = text;
+  textarea.className = "hidden";
+  document.body.append(textarea);
+  textarea.select();
+  const copied = document.execCommand("copy");
+  textarea.remove();
+  return copied;
 }
 
 const OPTIONS = {
@@ -145,25 +144,24 @@ const command = (name) =>
     ? "onehop demo digits -o FOLDER"
     : `onehop paper measure ${name} ${OPTIONS[name] ?? ""}`;
 
-/** What stands where a measurement is missing. */
-export function unmeasured(name, what) {
+/** What a figure shows if its measurement is missing. */
+export function missingMeasurement(name, what) {
   return html`<div class="unmeasured" data-unmeasured=${name}>
     <p>Not measured for this model yet: ${what}</p>
     <p>This makes it: <code>${command(name)}</code></p>
   </div>`;
 }
 
-/** Which sentences a score is of. Scores of two sets cannot be compared, so the set of the results is named beside it. */
-export const scoredOn = ({ set, search, sentences }) =>
+/** Which sentences a score is of: scores of two test sets cannot be compared. */
+export const scoreNote = ({ set, search, sentences }) =>
   set
     ? html`Scored on
       ${sentences ? `the first ${sentences} sentences of ` : ""}<strong>${set}</strong>, ${search}
       search${/newstest/.test(set) ? "" : html`; “What it won”, the last figure of rung 9, is of newstest2014, and the two cannot be compared`}.`
     : nothing;
 
-/** Where a measurement is from. */
-const where = ({ machine }) => machine?.device ?? machine?.cpu;
+const deviceOf = ({ machine }) => machine?.device ?? machine?.cpu;
 
 export const provenance = (data) =>
   html`Measured
-  ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${where(data) ? html`, ${where(data)}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;
+  ${data.date.slice(0, 10)}${data.model ? html` on ${data.model.name} (${data.model.hash.slice(0, 8)})` : nothing}${deviceOf(data) ? html`, ${deviceOf(data)}` : nothing}${data.seed === undefined ? nothing : html`, seed ${data.seed}`}.`;

@@ -1,19 +1,19 @@
-// Word by word in the reader's language: under each foreign word stands the word that was looked at.
+// An interlinear gloss: under each foreign word the word that it attends to most.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { range, sum } from "onehop/maths.js";
-import { beginsWord, number } from "onehop/text.js";
+import { beginsWord, number } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
-import { written } from "onehop/words.js";
+import { joinPieces } from "onehop/words.js";
 
 const T = TEXTS.gloss;
-const CLEAR = 0.25; // less of a word's look on one word says nothing
+const MIN_SHARE = 0.25; // a smaller share of a word's attention says nothing
 const isWord = (token) => /[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token);
 
-/** The side that is glossed: the foreign one, where the other is English. */
+/** The side with glosses: the foreign one. */
 export const glossedSide = ({ model }) => (model.target === "en" ? "source" : "target");
 
-/** Pieces grouped as a text groups them, by the spaces: a word and the comma behind it stand together. */
+/** Pieces grouped at spaces: a word and the comma after it are one group. */
 export function groupsOf(tokens) {
   const groups = [];
   tokens.forEach((token, i) => {
@@ -23,7 +23,7 @@ export function groupsOf(tokens) {
   return groups;
 }
 
-/** The words of a list of pieces as a text has them, without the punctuation around them. */
+/** The words of a list of pieces, without the punctuation around them. */
 const wordsOf = (tokens) =>
   groupsOf(tokens)
     .map((group) => {
@@ -32,8 +32,11 @@ const wordsOf = (tokens) =>
     })
     .filter((group) => group.some((i) => isWord(tokens[i])));
 
-/** For each group of a side its gloss and how sure it is; `weight(i, j)` is the look between piece i and piece j of the other. */
-export function glossesOf(tokens, others, weight, language) {
+/**
+ * A gloss and its share for each group; `weight(i, j)` is the attention between piece i and piece j of the other
+ * side.
+ */
+export function alignedGlosses(tokens, others, weight, language) {
   const words = wordsOf(others);
   return groupsOf(tokens).map((group) => {
     const own = group.filter((i) => isWord(tokens[i]));
@@ -41,15 +44,15 @@ export function glossesOf(tokens, others, weight, language) {
     const shares = words.map((word) => sum(own.flatMap((i) => word.map((j) => weight(i, j)))));
     const best = shares.indexOf(Math.max(...shares));
     const share = shares[best] / (sum(shares) || 1);
-    const text = written(tokens, own).toLowerCase();
+    const text = joinPieces(tokens, own).toLowerCase();
     const mark = T.pronouns[language]?.[text];
-    const gloss = share < CLEAR ? T.unclear : written(others, words[best]);
-    return { group, gloss: mark && share >= CLEAR ? `${gloss} (${mark})` : gloss, share };
+    const gloss = share < MIN_SHARE ? T.unclear : joinPieces(others, words[best]);
+    return { group, gloss: mark && share >= MIN_SHARE ? `${gloss} (${mark})` : gloss, share };
   });
 }
 
-/** The cross-attention of all heads in one matrix, each head counted by how well it aligns; `rows(layer, head)` gives one. */
-export function looked(aligner, layers, rows) {
+/** The cross-attention of all heads in one matrix, weighted by how well each head aligns. */
+export function combinedAttention(aligner, layers, rows) {
   const heads = layers.flatMap((layer) =>
     aligner.all[layer].map((share, head) => [layer, head, share]),
   );
@@ -61,28 +64,30 @@ export function looked(aligner, layers, rows) {
   return all;
 }
 
-const kept = new WeakMap();
+const cache = new WeakMap();
 
-/** Where a translation looked; before the page is whole, and in a long sentence's trace, the heads of fewer layers are there. */
-function lookedIn(trace, whole) {
+/** The available cross-attention. A partial trace, and that of a long sentence, has fewer layers. */
+function attentionOf(trace, isComplete) {
   const name = (layer) => `${trace.path("cross", layer)}.weights`;
-  const layers = whole
+  const layers = isComplete
     ? range(trace.layers("cross")).filter((layer) => trace.has(name(layer)))
     : [trace.aligner.layer];
-  return looked(trace.aligner, layers, (layer, head) => trace.tensor(name(layer)).rows({ head }));
+  return combinedAttention(trace.aligner, layers, (layer, head) =>
+    trace.tensor(name(layer)).rows({ head }),
+  );
 }
 
-/** The glosses of the translation on show, of whichever side is foreign. */
-export function glossed(trace, whole = true) {
-  const known = kept.get(trace);
-  if (known?.whole === whole) return known.glosses;
-  const rows = lookedIn(trace, whole);
+/** The glosses of a translation on its foreign side. */
+export function traceGlosses(trace, isComplete = true) {
+  const cached = cache.get(trace);
+  if (cached?.isComplete === isComplete) return cached.glosses;
+  const rows = attentionOf(trace, isComplete);
   const [source, target] = [trace.source.tokens, trace.target.output_tokens];
   const glosses =
     glossedSide(trace) === "target"
-      ? glossesOf(target, source, (i, j) => rows[i][j], trace.model.target)
-      : glossesOf(source, target, (i, j) => rows[j][i], trace.model.source);
-  kept.set(trace, { whole, glosses });
+      ? alignedGlosses(target, source, (i, j) => rows[i][j], trace.model.target)
+      : alignedGlosses(source, target, (i, j) => rows[j][i], trace.model.source);
+  cache.set(trace, { isComplete, glosses });
   return glosses;
 }
 
@@ -95,13 +100,13 @@ export const glossLine = ({ gloss = "", share = 0 }) =>
     >${gloss || " "}</small
   >`;
 
-/** A text with its glosses; `marks` says which of its words are to be marked as changed. */
+/** A text with its glosses; `marks` says which words are marked as changed. */
 export function glossedText(tokens, glosses, marks = null) {
   const groups = glosses.filter(({ group }) => group.some((i) => !/^<.*>$/.test(tokens[i])));
   if (!groups.length) return html`<em>${T.nothing}</em>`;
   return html`<span class="glossed"
     >${groups.map(({ group, ...rest }, n) => {
-      const text = written(tokens, group);
+      const text = joinPieces(tokens, group);
       return html`<span class="word"
         >${marks?.[n] ? html`<mark class="changed"><bdi>${text}</bdi></mark>` : html`<bdi>${text}</bdi>`}${glossLine(rest)}</span
       > `;
@@ -109,7 +114,7 @@ export function glossedText(tokens, glosses, marks = null) {
   >`;
 }
 
-/** What the glosses are, and the grammar that the case turns on; said once. */
+/** A note on what the glosses are, and on the grammar of the foreign language. */
 export const glossNote = (trace) => {
   const foreign = trace.model[glossedSide(trace)];
   const grammar = T.notes[foreign];

@@ -1,4 +1,4 @@
-// Every head of the model in three panels, one cell a head: the line-up that several figures share.
+// Every head of the model in three panels, one cell a head; several figures use it.
 
 import { html } from "onehop/vendor/lit-html.js";
 import { roving } from "onehop/controls.js";
@@ -6,43 +6,42 @@ import { range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 
-export const called = ({ role, layer, head }) =>
+export const headName = ({ role, layer, head }) =>
   `${ROLE_NAMES[role]}, layer ${layer + 1}, head ${head + 1}`;
 
-export const allHeads = (trace) =>
+const allHeads = (trace) =>
   ROLES.flatMap((role) =>
     range(trace.layers(role)).flatMap((layer) =>
       range(trace.heads).map((head) => ({ role, layer, head })),
     ),
   );
 
-const isAt = (selection, { role, layer, head }) =>
+const isSelected = (selection, { role, layer, head }) =>
   selection.role === role && selection.layer === layer && selection.head === head;
 
 /**
- * The grid. `cell(place)` gives what stands in a head's cell: `content`, `tip`, and `label`, its value in words. A click
- * chooses the head for the whole page. `marked(place)` cells are ringed.
+ * The grid. `cell(head)` gives a head's `content`, `tip`, and `label`. A click selects the head for the whole page.
  */
-export function headGrid({ view, label, cell, marked = (_place) => false }) {
+export function headGrid({ view, label, cell, isMarked = (_place) => false }) {
   const heads = allHeads(view.trace);
-  const indices = new Map(heads.map((place, i) => [called(place), i]));
+  const indices = new Map(heads.map((headRef, i) => [headName(headRef), i]));
   const chosen = Math.max(
     0,
-    heads.findIndex((place) => isAt(view.selection, place)),
+    heads.findIndex((headRef) => isSelected(view.selection, headRef)),
   );
   const choose = (i) => view.choose(heads[i]);
-  const button = (place) => {
-    const i = indices.get(called(place));
-    const { content, tip, label: value, ...data } = cell(place);
+  const button = (headRef) => {
+    const i = indices.get(headName(headRef));
+    const { content, tip, label: value, ...data } = cell(headRef);
     return html`<button
       type="button"
-      class="small ${marked(place) ? "marked" : ""}"
-      data-place=${i}
-      data-head="${place.role}.${place.layer}.${place.head}"
+      class="small ${isMarked(headRef) ? "marked" : ""}"
+      data-index=${i}
+      data-head="${headRef.role}.${headRef.layer}.${headRef.head}"
       data-value=${data.value ?? ""}
-      aria-pressed=${isAt(view.selection, place)}
+      aria-pressed=${isSelected(view.selection, headRef)}
       tabindex=${i === chosen ? 0 : -1}
-      aria-label="${called(place)}${value ? `: ${value}` : ""}"
+      aria-label="${headName(headRef)}${value ? `: ${value}` : ""}"
       .tip=${tip}
       @click=${() => choose(i)}
       @keydown=${roving(i, heads.length, choose)}

@@ -1,28 +1,27 @@
-// A matrix of weights as cells one can walk over, row by row.
+// A matrix of weights as a heatmap with selectable rows.
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { roving } from "onehop/controls.js";
-import { clipped, number, piece } from "onehop/text.js";
-import { shareOf } from "onehop/tips.js";
+import { clipped, number, piece } from "onehop/format.js";
+import { relativePosition } from "onehop/tips.js";
 
-/** Shades go by the root of the weight: what is small can still be seen. */
+/** Opacity follows the square root of the weight, so that small weights stay visible. */
 export const shade = (weight) => 0.03 + 0.97 * Math.sqrt(Math.max(0, Math.min(1, weight)));
 
 const STEPS = [0, 0.01, 0.1, 0.25, 0.5, 1];
 
-/** What the shades stand for. */
 export const shadeLegend = (concept = "weight") =>
   html`<ul class="legend shades" aria-label="Shades">
     ${STEPS.map((weight) => html`<li><i style="background:var(--${concept});opacity:${shade(weight).toFixed(3)}" data-shade=${weight}></i>${weight}</li>`)}
   </ul>`;
 
-const TO_WRITE = 24; // pixels of a cell in which two digits can be read
+const MIN_DIGIT_SIZE = 24; // pixels that a cell needs for two readable digits
 
-/** How wide the labels' column must be, in pixels. */
+/** The width of the label column in pixels. */
 const labelWidth = (labels, most) =>
   Math.min(most, 10 + 6.4 * Math.max(...labels.map((l) => [...l].length)));
 
-/** Rows of strengths between 0 and 1; `crossed(i, j)` cells are struck out; one row is chosen. */
+/** Rows of weights between 0 and 1; masked cells are hatched; one row is selected. */
 export function heatmap({
   view,
   label,
@@ -33,7 +32,7 @@ export function heatmap({
   row = null,
   choose = null,
   preview = (_place) => {},
-  crossed = (_i, _j) => false,
+  isMasked = (_i, _j) => false,
   largest = 1,
 }) {
   const frame = view.narrow ? 340 : 640;
@@ -50,7 +49,7 @@ export function heatmap({
     values,
     i,
   ) => svg`<g role=${choose ? "radio" : nothing} aria-checked=${choose ? i === row : nothing}
-      tabindex=${choose ? (i === row ? 0 : -1) : nothing} data-place=${i}
+      tabindex=${choose ? (i === row ? 0 : -1) : nothing} data-index=${i}
       aria-label="${piece(queries[i])}: ${describe(values, keys)}"
       @click=${() => choose?.(i)} @mouseenter=${() => preview(i)} @mouseleave=${() => preview(null)}
       @keydown=${choose ? roving(i, rows.length, choose) : nothing}>
@@ -62,16 +61,16 @@ export function heatmap({
         value,
         j,
       ) => svg`<rect x=${left + j * size + 0.5} y=${top + i * size + 0.5} width=${Math.max(1, size - 1)} height=${Math.max(1, size - 1)} rx="1.5"
-        fill=${crossed(i, j) ? "url(#struck)" : `var(--${concept})`} fill-opacity=${crossed(i, j) ? 1 : shade(value / largest).toFixed(3)} />`,
+        fill=${isMasked(i, j) ? "url(#struck)" : `var(--${concept})`} fill-opacity=${isMasked(i, j) ? 1 : shade(value / largest).toFixed(3)} />`,
     )}
-    ${i === row && size >= TO_WRITE ? Array.from(values, (value, j) => (crossed(i, j) || value < 0.05 ? nothing : svg`<text class="in-cell" x=${left + (j + 0.5) * size} y=${top + (i + 0.5) * size + 4} text-anchor="middle" style="fill:${shade(value / largest) > 0.6 ? "var(--panel)" : "var(--text)"}">${value.toFixed(2).replace(/^0/, "")}</text>`)) : nothing}
+    ${i === row && size >= MIN_DIGIT_SIZE ? Array.from(values, (value, j) => (isMasked(i, j) || value < 0.05 ? nothing : svg`<text class="in-cell" x=${left + (j + 0.5) * size} y=${top + (i + 0.5) * size + 4} text-anchor="middle" style="fill:${shade(value / largest) > 0.6 ? "var(--panel)" : "var(--text)"}">${value.toFixed(2).replace(/^0/, "")}</text>`)) : nothing}
     ${i === row ? svg`<rect class="ring" x=${left - 1} y=${top + i * size - 1} width=${size * keys.length + 2} height=${size + 2} fill="none" stroke="var(--output)" stroke-width="2" rx="2" />` : nothing}
   </g>`;
   const tip = (event) => {
-    const [x, y] = shareOf(event, event.target.closest("svg"));
+    const [x, y] = relativePosition(event, event.target.closest("svg"));
     const [j, i] = [Math.floor((x * width - left) / size), Math.floor((y * height - top) / size)];
     if (!(i >= 0 && i < rows.length && j >= 0 && j < keys.length)) return null;
-    return `${piece(queries[i])} → ${piece(keys[j])}: ${crossed(i, j) ? "masked" : number(rows[i][j], 4)}`;
+    return `${piece(queries[i])} → ${piece(keys[j])}: ${isMasked(i, j) ? "masked" : number(rows[i][j], 4)}`;
   };
   const wide = width > frame;
   return html`<div
@@ -99,7 +98,7 @@ export function heatmap({
   </div>`;
 }
 
-/** The three largest entries in words, for those who hear the picture. */
+/** The three largest entries in words, for screen readers. */
 function describe(values, keys) {
   const order = Array.from(values.keys())
     .sort((a, b) => values[b] - values[a])

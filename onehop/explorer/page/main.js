@@ -1,4 +1,4 @@
-// The page begins here: who listens to whom, and the first translation.
+// The entry point: connects the stores with the drawing and starts the first translation.
 
 import { drawPreviewSoon, drawRest, drawSoon, showTheme, snippetOf } from "onehop/drawing.js";
 import { scrollTo } from "onehop/scrolling.js";
@@ -6,7 +6,7 @@ import { followAddress, pointer, preview, reload, store } from "onehop/session.j
 import { watchTips } from "onehop/tips.js";
 import { goTo, watchTour } from "onehop/tour.js";
 import { currentView, narrow } from "onehop/view.js";
-import { forgetFailures, startSweep } from "onehop/waiting.js";
+import { forgetFailures, startSweep } from "onehop/requests.js";
 
 let wasBusy = false;
 store.listen(({ busy }, scope) => {

@@ -1,11 +1,11 @@
-// The small machine: the page's map. Every part leads to the rung that explains it, and the rung in sight is marked.
+// The page's map: a small picture of the machine. Each part links to its chapter, and the current one is marked.
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { TEXTS } from "onehop/texts.js";
 
 const ROW = 17;
 
-/** Rung, label, column and line from the bottom; attention is drawn open, as most rungs are about it. */
+/** Chapters and labels from the bottom up. Attention is drawn in detail, because most chapters are about it. */
 const ATTENTION = [
   ["rung-2", "query, key, value"],
   ["rung-3", "scores"],
@@ -15,19 +15,18 @@ const ATTENTION = [
   ["rung-7", "many heads"],
 ];
 
-/** The map with links; `jump` listens to their clicks. */
 export function pageMap(jump) {
   const [left, right, width] = [6, 122, 104];
   const top = 34;
   const bottom = top + ROW * ATTENTION.length;
   const part = (
-    rung,
+    target,
     label,
     x,
     y,
     w = width,
     height = ROW - 3,
-  ) => svg`<a href="#${rung}" data-rung=${rung} @click=${jump}>
+  ) => svg`<a href="#${target}" data-rung=${target} @click=${jump}>
     <rect x=${x} y=${y} width=${w} height=${height} rx="3" /><text x=${x + 6} y=${y + height / 2 + 3.5}>${label}</text></a>`;
   const line = (d) => svg`<path d=${d} fill="none" stroke="var(--rule-strong)" />`;
   return html`<svg
@@ -45,7 +44,7 @@ export function pageMap(jump) {
       rx="6"
     />
     <text class="soft" x=${left} y=${top - 4}>attention</text>
-    ${ATTENTION.map(([rung, label], i) => part(rung, label, left, bottom - ROW * (i + 1)))}
+    ${ATTENTION.map(([target, label], i) => part(target, label, left, bottom - ROW * (i + 1)))}
     ${line(`M${left + width + 6} ${(top + bottom) / 2}H${right}`)}
     ${part("rung-9", "the layers", right, top + 18, width, bottom - top - 24)}
     ${line(`M${right + width / 2} ${top + 18}V${top - 8}`)}
@@ -59,10 +58,10 @@ export function pageMap(jump) {
   </svg>`;
 }
 
-/** The rungs as a list, for those who read rather than look. */
-export const contents = (rungs, jump) =>
+/** The chapters as a list. */
+export const contents = (chapters, jump) =>
   html`<ol>
-    ${rungs.map(({ id, title }) => html`<li><a href="#${id}" data-rung=${id} @click=${jump}>${id.match(/\d/)?.[0] ?? nothing} ${title}</a></li>`)}
+    ${chapters.map(({ id, title }) => html`<li><a href="#${id}" data-rung=${id} @click=${jump}>${id.match(/\d/)?.[0] ?? nothing} ${title}</a></li>`)}
     <li><a href="#claims" @click=${jump}>${TEXTS.claims.title}</a></li>
     <li><a href="#beside" @click=${jump}>Images as tokens</a></li>
     <li><a href="#questions" @click=${jump}>Questions</a></li>

@@ -1,9 +1,9 @@
-// The little mathematics that the page does itself. Vectors are arrays or typed arrays.
+// The mathematics that the page computes itself. Vectors are arrays or typed arrays.
 
 export const range = (length) => Array.from({ length }, (_, i) => i);
 export const sum = (values) => values.reduce((a, b) => a + b, 0);
 export const mean = (values) => (values.length ? sum(values) / values.length : 0);
-export const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
+export const maxOf = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);
 export const argmax = (values) => values.reduce((best, x, i) => (x > values[best] ? i : best), 0);
 
 export function dot(a, b) {
@@ -14,9 +14,9 @@ export function dot(a, b) {
 
 export const norm = (a) => Math.sqrt(dot(a, a));
 
-/** Softmax; −∞ becomes exactly 0, and a row of nothing but −∞ becomes zeros, as in the model. */
+/** Softmax; −∞ becomes exactly 0, and a row of only −∞ becomes zeros, as in the model. */
 export function softmax(scores) {
-  const top = largest(Array.from(scores));
+  const top = maxOf(Array.from(scores));
   if (top === -Infinity) return Array.from(scores, () => 0);
   const powers = Array.from(scores, (x) => Math.exp(x - top));
   const total = sum(powers);
@@ -27,11 +27,11 @@ export const matmul = (a, b) =>
   a.map((row) => b[0].map((_, j) => sum(row.map((x, i) => x * b[i][j]))));
 export const transpose = (m) => m[0].map((_, j) => m.map((row) => row[j]));
 
-/** In bits: 0 looks at one token, log₂ n at n alike. */
+/** Entropy in bits: 0 for a single token, log₂ n for n equal ones. */
 export const entropy = (weights) =>
   -sum(Array.from(weights, (p) => (p > 0 ? p * Math.log2(p) : 0)));
 
-/** The size of the softmax's derivative, ‖diag(p) − p pᵀ‖: what is left for learning to push against. */
+/** The Frobenius norm of the softmax's derivative, diag(p) − p pᵀ. */
 export function softmaxGradient(weights) {
   const squares = sum(weights.map((p) => p * p));
   return Math.sqrt(Math.max(0, squares - 2 * sum(weights.map((p) => p ** 3)) + squares * squares));
@@ -45,6 +45,6 @@ export function weightedSum(weights, vectors) {
   return out;
 }
 
-/** The `count` values of the largest size, whatever their sign. */
-export const largestBySize = (values, count) =>
+/** The `count` values with the largest magnitudes. */
+export const largestByMagnitude = (values, count) =>
   [...values].sort((a, b) => Math.abs(b) - Math.abs(a)).slice(0, count);

@@ -1,5 +1,4 @@
-// A figure as a picture: what stands on the screen is written as an SVG of rectangles, words and shapes, which any
-// program for drawings opens; a PNG is the same, painted.
+// A figure as a picture: the DOM is converted to an SVG of rectangles, words and shapes; a PNG is a rendering of it.
 
 const DRAWN = [
   ...["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray"],
@@ -10,8 +9,8 @@ const brush = document.createElement("canvas").getContext("2d", { willReadFreque
 brush.canvas.width = brush.canvas.height = 1;
 const colours = new Map();
 
-/** Any colour of the page as one that every program knows, with its opacity. */
-function plain(colour) {
+/** A CSS colour as rgb(), which every program knows, and its opacity. */
+function rgbOf(colour) {
   if (!colours.has(colour)) {
     brush.clearRect(0, 0, 1, 1);
     brush.fillStyle = colour;
@@ -24,15 +23,15 @@ function plain(colour) {
 
 const escaped = (text) =>
   text.replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
-const written = (name, attributes, inside = "") =>
+const svgElement = (name, attributes, inside = "") =>
   `<${name}${Object.entries(attributes)
     .map(([key, value]) => ` ${key}="${escaped(String(value))}"`)
     .join("")}>${inside}</${name}>`;
 const round = (x) => Number(x.toFixed(2));
 
 /** A colour as attributes of a fill or a stroke. */
-const painted = (kind, colour) => {
-  const { rgb, opacity } = plain(colour);
+const paint = (kind, colour) => {
+  const { rgb, opacity } = rgbOf(colour);
   return { [kind]: rgb, ...(opacity < 1 && { [`${kind}-opacity`]: opacity }) };
 };
 
@@ -40,33 +39,33 @@ const painted = (kind, colour) => {
 function box(element, style, at) {
   const { left, top, width, height } = at(element.getBoundingClientRect());
   if (!width || !height) return "";
-  const filled = plain(style.backgroundColor).opacity > 0;
+  const filled = rgbOf(style.backgroundColor).opacity > 0;
   const sides = ["Top", "Right", "Bottom", "Left"].map(
     (side) => style[`border${side}Style`] !== "none" && parseFloat(style[`border${side}Width`]),
   );
   const rx = parseFloat(style.borderTopLeftRadius) || 0;
-  const place = { x: left, y: top, width, height, rx: round(Math.min(rx, height / 2)) };
+  const bounds = { x: left, y: top, width, height, rx: round(Math.min(rx, height / 2)) };
   const opacity = style.opacity === "1" ? {} : { opacity: style.opacity };
   let out = filled
-    ? written("rect", { ...place, ...painted("fill", style.backgroundColor), ...opacity })
+    ? svgElement("rect", { ...bounds, ...paint("fill", style.backgroundColor), ...opacity })
     : "";
   if (sides.every(Boolean))
-    out += written("rect", {
-      ...place,
+    out += svgElement("rect", {
+      ...bounds,
       fill: "none",
       "stroke-width": sides[0],
-      ...painted("stroke", style.borderTopColor),
+      ...paint("stroke", style.borderTopColor),
     });
   else if (sides[2])
-    out += written("line", {
+    out += svgElement("line", {
       ...{ x1: left, x2: round(left + width), y1: round(top + height), y2: round(top + height) },
       "stroke-width": sides[2],
-      ...painted("stroke", style.borderBottomColor),
+      ...paint("stroke", style.borderBottomColor),
     });
   return out;
 }
 
-/** One word at a time, so that lines break where they break on the screen. */
+/** One word at a time, so that lines break as on the screen. */
 function words(node, style, at) {
   const size = parseFloat(style.fontSize);
   brush.font = `${style.fontStyle} ${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
@@ -87,14 +86,14 @@ function words(node, style, at) {
         "font-weight": style.fontWeight,
         "font-style": style.fontStyle,
         textLength: width,
-        ...painted("fill", style.color),
+        ...paint("fill", style.color),
       };
-      return written("text", attributes, escaped(word));
+      return svgElement("text", attributes, escaped(word));
     })
     .join("");
 }
 
-/** A drawing inside the figure, with the colours that the page's style gives it. */
+/** An SVG inside the figure, with its computed colours. */
 function drawing(svg, at) {
   const copy = svg.cloneNode(true);
   const originals = [svg, ...svg.querySelectorAll("*")];
@@ -106,7 +105,7 @@ function drawing(svg, at) {
       const value = style.getPropertyValue(property);
       const isColour = (property === "fill" || property === "stroke") && !/^(none|url)/.test(value);
       for (const [key, text] of Object.entries(
-        isColour ? painted(property, value) : { [property]: value },
+        isColour ? paint(property, value) : { [property]: value },
       ))
         if (!(key.endsWith("-opacity") && text === "1")) element.setAttribute(key, text);
     }
@@ -132,19 +131,19 @@ function walk(node, at) {
   if (node.tagName === "IMG") {
     const { left, top, width, height } = at(node.getBoundingClientRect());
     const image = { x: left, y: top, width, height, href: node.src, preserveAspectRatio: "none" };
-    return written("image", { ...image, style: "image-rendering:pixelated" });
+    return svgElement("image", { ...image, style: "image-rendering:pixelated" });
   }
   if (node.tagName === "SELECT") {
     const { left, top, height } = at(node.getBoundingClientRect());
     const text = node.selectedOptions[0]?.textContent.trim() ?? "";
-    const place = { x: left + 6, y: round(top + height / 2 + 5), "font-size": 14 };
-    const face = { "font-family": style.fontFamily, ...painted("fill", style.color) };
-    return box(node, style, at) + written("text", { ...place, ...face }, escaped(text));
+    const bounds = { x: left + 6, y: round(top + height / 2 + 5), "font-size": 14 };
+    const face = { "font-family": style.fontFamily, ...paint("fill", style.color) };
+    return box(node, style, at) + svgElement("text", { ...bounds, ...face }, escaped(text));
   }
   return box(node, style, at) + inside();
 }
 
-/** A figure as the text of an SVG. */
+/** A figure as SVG source. */
 export function asSvg(figure) {
   const frame = figure.getBoundingClientRect();
   const at = ({ left, top, width, height }) => ({
@@ -155,7 +154,7 @@ export function asSvg(figure) {
   });
   const size = { width: Math.ceil(frame.width), height: Math.ceil(frame.height) };
   const viewBox = `0 0 ${size.width} ${size.height}`;
-  return written("svg", { xmlns: NAMESPACE, ...size, viewBox }, walk(figure, at));
+  return svgElement("svg", { xmlns: NAMESPACE, ...size, viewBox }, walk(figure, at));
 }
 
 const DENSITY = 2;
@@ -172,7 +171,6 @@ export async function asPng(figure) {
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
 
-/** Hand a file to the reader. */
 export function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);

@@ -1,4 +1,4 @@
-// Motion with a purpose: a figure's frames, stepped by button or key, played only where motion is welcome.
+// Step-by-step animations of figures. They play only if the reader has not asked for reduced motion.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { store } from "onehop/session.js";
@@ -9,13 +9,13 @@ const PACE = 650; // milliseconds a frame
 const still = window.matchMedia("(prefers-reduced-motion: reduce)");
 let playing = null;
 
-/** The frame on show, from 0 to `frames`, at which the figure is whole; so it is unless the reader goes back. */
+/** The current frame, from 0 to `frames`. The last one shows the whole figure and is the default. */
 export function frameOf(view, id, frames) {
   const frame = Number.parseInt(view.dial(`${id}.frame`, frames), 10);
   return Number.isNaN(frame) ? frames : Math.max(0, Math.min(frame, frames));
 }
 
-/** Stop, and let the figure show that it has stopped. */
+/** Stop, and redraw the figure's buttons. */
 export function stopPlaying() {
   if (!playing) return;
   const { id, timer } = playing;
@@ -25,7 +25,7 @@ export function stopPlaying() {
 }
 
 const go = (view, id, frame, frames) =>
-  view.turn(`${id}.frame`, Math.max(0, Math.min(frame, frames)));
+  view.setDial(`${id}.frame`, Math.max(0, Math.min(frame, frames)));
 
 function play(view, id, frames) {
   stopPlaying();
@@ -40,8 +40,8 @@ function play(view, id, frames) {
   step();
 }
 
-/** The buttons and keys of a figure's frames. `says` is what happens at the frame on show. */
-export function player(view, { id, frames, label, says = nothing }) {
+/** The buttons and keys of a figure's frames. `status` describes the current frame. */
+export function player(view, { id, frames, label, status = nothing }) {
   const frame = frameOf(view, id, frames);
   const on = playing?.id === id;
   const step = (by) => {
@@ -83,10 +83,10 @@ export function player(view, { id, frames, label, says = nothing }) {
       ${frame >= frames ? T.again : T.next}
     </button>
     <span class="numbers">${frame} / ${frames}</span>
-    <span class="says">${frame < frames ? says : label}</span>
+    <span class="says">${frame < frames ? status : label}</span>
   </div>`;
 }
 
-/** Play or step the figure that a tour has brought into sight. */
+/** Play or step the figure of the current tour stop. */
 export const playFigure = (id) =>
   document.querySelector(`#figure-${id} [data-play], #figure-${id} [data-step="1"]`)?.click();

@@ -1,6 +1,6 @@
 // Scrolling to a part of the page.
 
-const LONGEST = 3000; // milliseconds that a smooth scroll takes at most
+const LONGEST = 3000; // milliseconds, the longest smooth scroll
 
 let timer = 0;
 
@@ -10,14 +10,14 @@ function skipFiguresAgain() {
 }
 
 /**
- * Scroll to an element. The browser skips figures out of sight and guesses the height of those that it has never laid
- * out, which would make a smooth scroll end at the wrong place. So it lays out all of them until the scroll ends.
+ * Scroll to an element. The browser only estimates the heights of hidden figures, so a smooth scroll would end at the
+ * wrong position. All figures are laid out until the scroll ends.
  */
 export function scrollTo(element) {
   if (!element) return;
   document.documentElement.setAttribute("data-every-height", "");
   element.scrollIntoView();
   clearTimeout(timer);
-  timer = setTimeout(skipFiguresAgain, LONGEST); // where nothing had to be scrolled, nothing ends
+  timer = setTimeout(skipFiguresAgain, LONGEST); // without a scroll there is no scrollend event
   addEventListener("scrollend", skipFiguresAgain, { once: true });
 }

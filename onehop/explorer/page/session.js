@@ -1,16 +1,16 @@
-// What the reader is doing: the sentence, the selection, the word under the mouse. Nothing here draws; others listen.
+// The page's state: the sentence, the selection, the word under the mouse. Nothing here draws; other modules listen.
 
-import { openHome } from "onehop/home.js";
+import { openBackend } from "onehop/backend.js";
 import { MODEL, Store, TRAINED, clamped, fromHash, sideOf, toHash } from "onehop/state.js";
 import { Trace } from "onehop/tensors.js";
 import { TEXTS } from "onehop/texts.js";
 
-export const home = openHome();
-export const measured = home.data.measured ?? {};
+export const backend = openBackend();
+export const measured = backend.data.measured ?? {};
 const THEME = "onehop.theme";
 
-/** The theme that the reader chose; a notebook's frame or a strict browser keeps nothing. */
-function keptTheme() {
+/** The stored theme; a notebook's frame or a strict browser has no storage. */
+function storedTheme() {
   try {
     return localStorage.getItem(THEME);
   } catch {
@@ -22,37 +22,40 @@ export const store = new Store({
   selection: fromHash(location.hash),
   trace: null,
   base: null,
-  other: null, // what is compared with
-  otherTrouble: null,
+  other: null, // the compared trace
+  otherError: null,
   busy: true,
-  trouble: null,
-  theme: keptTheme(),
+  error: null,
+  theme: storedTheme(),
   draft: null,
 });
-/** The word that the mouse is over, `{ side, place }`, or null. */
+/** The word under the mouse, `{ side, index }`, or null. */
 export const pointer = new Store({ previewed: null });
 
-let latest = 0;
-let wanted = null; // what an address selects in a sentence that is not there yet
-let lastWhole = {}; // the last translation that came to its end, to go back to if another one does not
-let reopen = false; // whether the cursor goes to where the next sentence is in doubt
+let latestRequest = 0;
+let pendingSelection = null; // the selection of an address whose sentence is not translated yet
+let lastComplete = {}; // the last complete translation, restored if the next one fails
+let resetCursor = false; // whether the next sentence moves the cursor to its least certain word
 
-/** The sentence that is meant where an address names none: the one on show, or the one that the page opens with. */
+/** The sentence of a selection: its own, else the current one, else the page's first. */
 const sentenceOf = (selection) =>
   selection.sentence ||
   store.value.base?.source.text ||
-  home.data.trace?.source.text ||
-  home.data.about?.sentences[0];
+  backend.data.trace?.source.text ||
+  backend.data.about?.sentences[0];
 
-let remembered = null;
+let lastKey = null;
 const keyOf = (selection) =>
   JSON.stringify([sentenceOf(selection), selection.edits, selection.against]);
 
-/** The address follows the selection. Another sentence, edit or comparison is a new entry, so that Back undoes it. */
-function remember(selection) {
+/**
+ * The address follows the selection. Another sentence, edit or comparison adds a history entry, so that Back undoes
+ * it.
+ */
+function updateAddress(selection) {
   const key = keyOf(selection);
-  const isNew = remembered !== null && remembered !== key;
-  remembered = key;
+  const isNew = lastKey !== null && lastKey !== key;
+  lastKey = key;
   try {
     history[isNew ? "pushState" : "replaceState"](null, "", `#${toHash(selection)}`);
   } catch {
@@ -60,15 +63,15 @@ function remember(selection) {
   }
 }
 
-const PAGEWIDE = ["order", "page"]; // the claim about word order, and words in place of pieces
+const PAGE_DIALS = ["order", "page"]; // dials of several figures: the claim about word order, and whole words
 
-/** A figure's own dial concerns that figure alone. */
+/** A figure's dial changes that figure only. */
 function scopeOf(change) {
   if (Object.keys(change).join() !== "dials") return null;
   const { dials: before } = store.value.selection;
-  const turned = Object.keys(change.dials).filter((name) => change.dials[name] !== before[name]);
-  const figures = turned.map((name) => name.split(".")[0]);
-  return figures.some((name) => PAGEWIDE.includes(name)) ? null : figures;
+  const changed = Object.keys(change.dials).filter((name) => change.dials[name] !== before[name]);
+  const figures = changed.map((name) => name.split(".")[0]);
+  return figures.some((name) => PAGE_DIALS.includes(name)) ? null : figures;
 }
 
 export function choose({ token = undefined, ...change }) {
@@ -78,122 +81,125 @@ export function choose({ token = undefined, ...change }) {
   if (store.value.trace) selection = clamped(selection, store.value.trace, measured);
   pointer.value.previewed = null;
   store.set({ selection }, scopeOf(change));
-  remember(selection);
-  if (change.edits && home.kind === "live") load(sentenceOf(selection), selection.edits);
+  updateAddress(selection);
+  if (change.edits && backend.kind === "live") load(sentenceOf(selection), selection.edits);
   else if (change.against !== undefined) loadOther();
 }
 
-/** The cursor goes to a word of the sentence or of its translation, and the role follows it to that side. */
-export function chooseWord(side, place) {
-  if (side === "source") return choose({ role: "encoder", source: place });
+/** Move the cursor to a word of either side; the attention role follows. */
+export function chooseWord(side, index) {
+  if (side === "source") return choose({ role: "encoder", source: index });
   const { role } = store.value.selection;
   const { layer, head } = store.value.trace.aligner;
-  return choose(role === "encoder" ? { role: "cross", layer, head, step: place } : { step: place });
+  return choose(role === "encoder" ? { role: "cross", layer, head, step: index } : { step: index });
 }
 
-/** Show another word for a moment. */
+/** Show another word while the mouse is over it. */
 export function preview(word) {
   const { previewed } = pointer.value;
-  if (previewed?.side !== word?.side || previewed?.place !== word?.place)
+  if (previewed?.side !== word?.side || previewed?.index !== word?.index)
     pointer.set({ previewed: word });
 }
 
 export function ask(text) {
-  [reopen, wanted] = [true, null];
+  [resetCursor, pendingSelection] = [true, null];
   store.set({ draft: text });
   load(text, store.value.selection.edits);
   window.scrollTo({ top: 0 });
 }
 
-/** Translate what the selection names. Until that is done, the page shows the example that it brought along, if it did. */
+/** Translate the selection's sentence. Until that is done, the page shows its stored example, if it has one. */
 export function reload() {
   const { selection, trace } = store.value;
   const text = sentenceOf(selection);
-  const example = home.kind === "live" && home.data.trace;
+  const example = backend.kind === "live" && backend.data.trace;
   if (example && !trace && (text !== example.source.text || selection.edits.length))
     showExample(example, selection, text);
   return load(text, selection.edits);
 }
 
 async function showExample({ source }, selection, text) {
-  const trace = new Trace(await home.trace(source.text, []));
+  const trace = new Trace(await backend.trace(source.text, []));
   if (store.value.trace) return;
-  wanted = selection;
+  pendingSelection = selection;
   const shown = clamped({ ...selection, edits: [], against: "" }, trace, measured);
   store.set({ trace, base: trace, selection: shown, draft: text });
 }
 
-/** Translate a sentence; with edits, also without them, to have something to compare with. */
+/** Translate a sentence; with edits, also without them, for the comparison. */
 async function load(text, edits) {
-  const turn = ++latest;
-  store.set({ busy: true, trouble: null }, []);
+  const request = ++latestRequest;
+  store.set({ busy: true, error: null }, []);
   const { base } = store.value;
-  const opening = (json) => turn === latest && !edits.length && showOpening(new Trace(json));
+  const onOpening = (json) =>
+    request === latestRequest && !edits.length && showOpening(new Trace(json));
   try {
-    const plain =
-      base?.isWhole && base.source.text === text && text
+    const unedited =
+      base?.isComplete && base.source.text === text && text
         ? base
-        : new Trace(await home.trace(text, [], opening));
+        : new Trace(await backend.trace(text, [], onOpening));
     const trace =
-      edits.length && home.kind === "live" ? new Trace(await home.trace(text, edits)) : plain;
-    if (turn === latest) show(trace, plain);
+      edits.length && backend.kind === "live"
+        ? new Trace(await backend.trace(text, edits))
+        : unedited;
+    if (request === latestRequest) show(trace, unedited);
   } catch (error) {
-    if (turn !== latest) return;
-    const failed = { busy: false, trouble: error.message };
-    if (store.value.trace?.isWhole === false) store.set({ ...lastWhole, ...failed });
-    else store.set(failed, []);
+    if (request !== latestRequest) return;
+    const failure = { busy: false, error: error.message };
+    if (store.value.trace?.isComplete === false) store.set({ ...lastComplete, ...failure });
+    else store.set(failure, []);
   }
 }
 
-/** What to select in a trace that has come. */
+/** The selection for a new trace. */
 function selectionIn(trace, sentence) {
-  const fresh = reopen ? { source: null, step: null } : {};
-  const selected = wanted ?? store.value.selection;
-  [reopen, wanted] = [false, null];
+  const fresh = resetCursor ? { source: null, step: null } : {};
+  const selected = pendingSelection ?? store.value.selection;
+  [resetCursor, pendingSelection] = [false, null];
   return clamped({ ...selected, ...fresh, sentence }, trace, measured);
 }
 
-/** The translation is there, but not all that figures need. */
+/** The translation has arrived, but not all tensors. */
 function showOpening(trace) {
   store.set({ trace, base: trace, selection: selectionIn(trace, trace.source.text) });
 }
 
 function show(trace, base) {
   const selection = selectionIn(trace, base.source.text);
-  lastWhole = { trace, base, selection };
-  store.set({ trace, base, selection, busy: false, trouble: null, draft: null });
-  remember(selection);
+  lastComplete = { trace, base, selection };
+  store.set({ trace, base, selection, busy: false, error: null, draft: null });
+  updateAddress(selection);
   loadOther();
 }
 
-/** Who answers questions about a trace: the page's model, or the one that it is compared with. */
-export const homeOf = ({ model }) =>
-  home.other?.data.about.model.hash === model.hash ? home.other : home;
+/** The backend of a trace's model. */
+export const backendOf = ({ model }) =>
+  backend.other?.data.about.model.hash === model.hash ? backend.other : backend;
 
-let latestOther = 0;
+let latestOtherRequest = 0;
 
-/** What is compared with: another sentence or another model under the same edits, or this sentence as trained. */
+/** Load the compared trace: another sentence or model under the same edits, or the unedited model. */
 async function loadOther() {
   const { selection, base, other } = store.value;
   const { against, edits } = selection;
-  const turn = ++latestOther;
-  if (!against || home.kind !== "live") {
-    if (other || store.value.otherTrouble) store.set({ other: null, otherTrouble: null });
+  const request = ++latestOtherRequest;
+  if (!against || backend.kind !== "live") {
+    if (other || store.value.otherError) store.set({ other: null, otherError: null });
     return;
   }
-  if (against === TRAINED) return store.set({ other: base, otherTrouble: null });
-  const named = against.startsWith(MODEL) ? against.slice(MODEL.length) : null;
-  const there = named === null ? home : home.other;
-  if (named !== null && there?.data.about.model.name !== named)
-    return store.set({ other: null, otherTrouble: TEXTS.compare.absent(named) });
-  const text = named === null ? against : base.source.text;
-  const isThere = other && homeOf(other) === there && other.source.text === text;
-  if (isThere && other.edits.join() === edits.join()) return;
+  if (against === TRAINED) return store.set({ other: base, otherError: null });
+  const modelName = against.startsWith(MODEL) ? against.slice(MODEL.length) : null;
+  const otherBackend = modelName === null ? backend : backend.other;
+  if (modelName !== null && otherBackend?.data.about.model.name !== modelName)
+    return store.set({ other: null, otherError: TEXTS.compare.absent(modelName) });
+  const text = modelName === null ? against : base.source.text;
+  const isCurrent = other && backendOf(other) === otherBackend && other.source.text === text;
+  if (isCurrent && other.edits.join() === edits.join()) return;
   try {
-    const found = new Trace(await there.trace(text, edits));
-    if (turn === latestOther) store.set({ other: found, otherTrouble: null });
+    const trace = new Trace(await otherBackend.trace(text, edits));
+    if (request === latestOtherRequest) store.set({ other: trace, otherError: null });
   } catch (error) {
-    if (turn === latestOther) store.set({ other: null, otherTrouble: error.message });
+    if (request === latestOtherRequest) store.set({ other: null, otherError: error.message });
   }
 }
 
@@ -202,19 +208,19 @@ export function setTheme(theme) {
   try {
     localStorage.setItem(THEME, theme);
   } catch {
-    // Then it is for this visit alone.
+    // Then the theme lasts for this visit only.
   }
 }
 
-/** The address has changed: by the reader's hand, by Back, by a link. Until another sentence has come, this one stays. */
+/** The address has changed: by typing, by Back or by a link. The old sentence stays until the new one has arrived. */
 export function followAddress() {
   const selection = fromHash(location.hash);
   const { base, trace, selection: before } = store.value;
   const other = selection.sentence && selection.sentence !== base?.source.text;
   store.set({ selection: trace ? clamped(selection, trace, measured) : selection });
-  remembered = keyOf(selection);
-  if (home.kind === "live" && (other || selection.edits.join() !== before.edits.join())) {
-    wanted = selection;
+  lastKey = keyOf(selection);
+  if (backend.kind === "live" && (other || selection.edits.join() !== before.edits.join())) {
+    pendingSelection = selection;
     load(sentenceOf(selection), selection.edits);
   } else if (base) loadOther();
 }

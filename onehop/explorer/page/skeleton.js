@@ -1,14 +1,14 @@
-// The parts of the page around its figures: sections, the bar with the shared selection, the colophon, notices.
+// The parts of the page around its figures: sections, the selection bar, the colophon, notices.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { picker, segments, toggle } from "onehop/controls.js";
 import { contents, pageMap } from "onehop/map.js";
 import { range } from "onehop/maths.js";
-import { ASIDE, RUNGS } from "onehop/rungs.js";
+import { EXTRA_FIGURE, CHAPTERS } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
 import { ROLES, sideOf } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
-import { clipped, piece } from "onehop/text.js";
+import { clipped, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 /** Jump without losing the selection that the address holds. */
@@ -18,7 +18,7 @@ function jump(event) {
   scrollTo(document.getElementById(event.currentTarget.getAttribute("href").slice(1)));
 }
 
-const place = (figure) =>
+const figureSlot = (figure) =>
   html`<figure
     id="figure-${figure.id}"
     data-figure=${figure.id}
@@ -33,7 +33,7 @@ const chapter = ({ id, eyebrow, title, figures }) =>
     ${figures.map(
       (figure) =>
         html`<div class="said" id="said-${figure.id}"></div>
-          ${place(figure)}`,
+          ${figureSlot(figure)}`,
     )}
     <aside class="clue" id="clue-${id}"></aside>
     <div id="claims-${id}"></div>
@@ -45,10 +45,10 @@ const coda = () =>
   html`<section class="coda" aria-label="After the last rung">
     <h2 id="claims">${TEXTS.claims.title}</h2>
     <div id="ledger"></div>
-    <p class="eyebrow">${T.beside}</p>
+    <p class="eyebrow">${T.appendix}</p>
     <h2 id="beside">${T.images}</h2>
     <p class="prose">${T.imagesProse}</p>
-    ${place(ASIDE)}
+    ${figureSlot(EXTRA_FIGURE)}
     <h2 id="questions">${T.questions}</h2>
     ${T.list.map(
       ([question, answer]) =>
@@ -67,12 +67,14 @@ const coda = () =>
 export const skeleton = () =>
   html` <header class="masthead" id="masthead"></header>
     <nav class="bar" id="bar" aria-label="Selection shared by all figures"></nav>
-    <nav class="rail" aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>
-    <main>${RUNGS.map(chapter)}${coda()}</main>
+    <nav class="rail" aria-label="Map and contents">
+      ${pageMap(jump)}${contents(CHAPTERS, jump)}
+    </nav>
+    <main>${CHAPTERS.map(chapter)}${coda()}</main>
     <div id="tour"></div>`;
 
-/** The controls stand in the bar. Where they do not fit in a row, a button says what is selected and opens them as a sheet. */
-export function bar({ selection, trace, home, choose, dial, turn }) {
+/** The bar with the selection's controls. On a narrow screen a button opens them in a sheet. */
+export function bar({ selection, trace, backend, choose, dial, setDial }) {
   const tokens = trace.queries(selection.role);
   const summary = TEXTS.bar.summary({
     role: ROLE_NAMES[selection.role],
@@ -95,13 +97,13 @@ export function bar({ selection, trace, home, choose, dial, turn }) {
       ${picker({ label: "layer", options: range(trace.layers(selection.role)).map((i) => [i, i + 1]), value: selection.layer, choose: (i) => choose({ layer: Number(i) }) })}
       ${picker({ label: "head", options: range(trace.heads).map((i) => [i, i + 1]), value: selection.head, choose: (i) => choose({ head: Number(i) }) })}
       ${picker({ label: sideOf(selection.role) === "source" ? "word" : "writing", options: tokens.map((t, i) => [i, `${i + 1} ${clipped(t, 14)}`]), value: selection.token, choose: (i) => choose({ token: Number(i) }) })}
-      ${toggle({ label: TEXTS.bar.words, on: dial("page.words", "") === "yes", choose: (on) => turn("page.words", on ? "yes" : "") })}
+      ${toggle({ label: TEXTS.bar.words, on: dial("page.words", "") === "yes", choose: (on) => setDial("page.words", on ? "yes" : "") })}
     </div>
     <details class="contents">
       <summary>Map</summary>
-      <nav aria-label="Map and contents">${pageMap(jump)}${contents(RUNGS, jump)}</nav>
+      <nav aria-label="Map and contents">${pageMap(jump)}${contents(CHAPTERS, jump)}</nav>
     </details>
-    ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> ${home.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
+    ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> ${backend.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
   </div>`;
 }
 
@@ -112,17 +114,17 @@ export const colophon = ({ trace }, check) =>
   ${check ? check.stages.map((s) => html`${s.name} ${s.error.toExponential(1)}; `) : "…"} lit-html
   (BSD-3-Clause) draws it.`;
 
-/** What stands on the page while there is no translation: what went wrong, and what to try. */
-export function failed(trouble, { sentences, ask, again }) {
+/** The page while there is no translation: the error, and what to try. */
+export function errorNotice(error, { sentences, ask, retry }) {
   return html`<div class="notice" style="text-align:left">
-    <div class="trouble" role="alert"><p>${trouble}</p></div>
+    <div class="error" role="alert"><p>${error}</p></div>
     ${
       sentences.length
         ? html`<p>Try one of these:</p>
             <ul class="offers">
               ${sentences.map((s) => html`<li><button type="button" @click=${() => ask(s)}>${s}</button></li>`)}
             </ul>`
-        : html`<p><button type="button" @click=${again}>Try again</button></p>`
+        : html`<p><button type="button" @click=${retry}>Try again</button></p>`
     }
   </div>`;
 }

@@ -1,17 +1,20 @@
-// The one selection that every figure shares, and its life in the address bar. A dial is a figure's own setting,
-// named figure.setting: it travels in the address too.
+// The selection that all figures share, and its form in the address. A dial is a figure's own setting, named
+// figure.setting; the address holds it too.
 
-import { linked, mystery } from "onehop/story.js";
+import { alignedSource, openingStep } from "onehop/verdict.js";
 
-/** What an edited model is compared with, in place of another sentence. */
+/** The value of `against` for a comparison with the unedited model. */
 export const TRAINED = "@trained";
-/** The same sentence in another model; the model's name comes behind it. */
+/** The prefix of `against` for a comparison with another model; its name follows. */
 export const MODEL = "@model:";
 
 export const ROLES = ["encoder", "decoder", "cross"];
 
-/** The cursor is one word of each side. What is null is found in the trace: the head that aligns best, the word in doubt. */
-export const DEFAULTS = Object.freeze({
+/**
+ * The cursor is one word of each side. Null means a default of the trace: the best-aligning head, the least certain
+ * word.
+ */
+const DEFAULTS = Object.freeze({
   sentence: "",
   against: "",
   role: /** @type {string} */ ("cross"),
@@ -25,61 +28,61 @@ export const DEFAULTS = Object.freeze({
 
 const NUMBERS = ["layer", "head", "source", "step"];
 
-/** The selection as the part of an address behind #; only what differs from the defaults. */
+/** The selection as an address's hash, without defaults. */
 export function toHash(selection) {
-  const words = new URLSearchParams();
-  if (selection.sentence) words.set("sentence", selection.sentence);
-  if (selection.against) words.set("against", selection.against);
-  if (selection.role !== DEFAULTS.role) words.set("role", selection.role);
+  const params = new URLSearchParams();
+  if (selection.sentence) params.set("sentence", selection.sentence);
+  if (selection.against) params.set("against", selection.against);
+  if (selection.role !== DEFAULTS.role) params.set("role", selection.role);
   for (const name of NUMBERS)
     if (selection[name] !== DEFAULTS[name] && selection[name] !== null)
-      words.set(name, String(selection[name] + 1));
-  for (const edit of selection.edits) words.append("edit", edit);
-  for (const [dial, value] of Object.entries(selection.dials)) words.set(dial, value);
-  return words.toString();
+      params.set(name, String(selection[name] + 1));
+  for (const edit of selection.edits) params.append("edit", edit);
+  for (const [dial, value] of Object.entries(selection.dials)) params.set(dial, value);
+  return params.toString();
 }
 
-/** The selection that a hash stands for; what it does not say, or says wrongly, keeps its default. */
+/** The selection of a hash; missing or wrong values get their defaults. */
 export function fromHash(hash) {
-  const words = new URLSearchParams(hash.replace(/^#/, ""));
-  const dials = Object.fromEntries([...words].filter(([name]) => name.includes(".")));
+  const params = new URLSearchParams(hash.replace(/^#/, ""));
+  const dials = Object.fromEntries([...params].filter(([name]) => name.includes(".")));
   const selection = {
     ...DEFAULTS,
-    sentence: words.get("sentence") ?? "",
-    against: words.get("against") ?? "",
-    edits: words.getAll("edit"),
+    sentence: params.get("sentence") ?? "",
+    against: params.get("against") ?? "",
+    edits: params.getAll("edit"),
     dials,
   };
-  if (ROLES.includes(words.get("role"))) selection.role = words.get("role");
+  if (ROLES.includes(params.get("role"))) selection.role = params.get("role");
   for (const name of NUMBERS) {
-    const number = Number.parseInt(words.get(name), 10);
+    const number = Number.parseInt(params.get(name), 10);
     if (number >= 1) selection[name] = number - 1;
   }
   return selection;
 }
 
-/** The figure that a link leads to; it is no part of the selection. */
-export const figureOf = (hash) => new URLSearchParams(hash.replace(/^#/, "")).get("at");
+/** The figure that a link leads to; it is not part of the selection. */
+export const figureInHash = (hash) => new URLSearchParams(hash.replace(/^#/, "")).get("at");
 
-/** The side on which a role's queries stand. */
+/** The side of a role's queries. */
 export const sideOf = (role) => (role === "encoder" ? "source" : "target");
 
-/** The nearest selection that exists in this trace. `token` is the query that the cursor means in the chosen role. */
+/** The nearest selection that exists in this trace. `token` is the query index in the selected role. */
 export function clamped(selection, trace, measured) {
-  const within = (value, length) => Math.max(0, Math.min(value, length - 1));
-  const step = within(selection.step ?? mystery(trace, measured), trace.steps.length);
-  const source = within(selection.source ?? linked(trace, step), trace.source.tokens.length);
+  const clamp = (value, length) => Math.max(0, Math.min(value, length - 1));
+  const step = clamp(selection.step ?? openingStep(trace, measured), trace.steps.length);
+  const source = clamp(selection.source ?? alignedSource(trace, step), trace.source.tokens.length);
   return {
     ...selection,
-    layer: within(selection.layer ?? trace.aligner.layer, trace.layers(selection.role)),
-    head: within(selection.head ?? trace.aligner.head, trace.heads),
+    layer: clamp(selection.layer ?? trace.aligner.layer, trace.layers(selection.role)),
+    head: clamp(selection.head ?? trace.aligner.head, trace.heads),
     source,
     step,
     token: sideOf(selection.role) === "source" ? source : step,
   };
 }
 
-/** A value that tells its listeners when it changes, and which figures that concerns: all, or those in `scope`. */
+/** A value with listeners. `scope` lists the figures that a change concerns; null means all. */
 export class Store {
   #listeners = new Set();
 

@@ -1,6 +1,6 @@
-// A line at the foot of the page: how far the model or a translation has come, or what went wrong.
+// The status line at the foot of the page: the progress of a download or translation, or an error.
 
-const SOON = 1000; // milliseconds: what is done sooner needs no word
+const SOON = 1000; // milliseconds before the progress of a request is shown
 
 let element = null;
 let timer = null;
@@ -18,7 +18,7 @@ function build() {
 function draw() {
   if (!element) build();
   const [progress, text, button] = element.children;
-  const role = latest.isTrouble ? "alert" : "status";
+  const role = latest.isError ? "alert" : "status";
   if (element.getAttribute("role") !== role) element.setAttribute("role", role);
   text.textContent = latest.text;
   progress.hidden = !latest.progress;
@@ -33,8 +33,8 @@ function draw() {
 }
 
 /**
- * Show `{ text, progress, button, isTrouble, isLate }`, of which only the text must be there; null when there is nothing to
- * say. What `isLate` is shown only if it takes longer than a moment.
+ * Show `{ text, progress, button, isError, isLate }`; all but the text are optional, and null removes it. `isLate`
+ * shows it only after a delay.
  */
 export function showStatus(state) {
   latest = state;

@@ -1,6 +1,6 @@
-// A trace as figures read it: tensors by name with named axes, decoded when first asked for.
+// A trace as figures read it: tensors by name with named axes, decoded on first use.
 
-import { shownTokens } from "onehop/text.js";
+import { joinByteTokens } from "onehop/format.js";
 
 const PATHS = {
   encoder: (layer) => `encoder.layers.${layer}.self_attention`,
@@ -10,8 +10,7 @@ const PATHS = {
 
 export const ROLE_NAMES = { encoder: "encoder self", decoder: "decoder self", cross: "cross" };
 
-/** A 16-bit float's value. */
-export function halfToFloat(bits) {
+export function float16ToNumber(bits) {
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 0x1f;
   const fraction = bits & 0x3ff;
@@ -20,7 +19,7 @@ export function halfToFloat(bits) {
   return sign * 2 ** (exponent - 25) * (1024 + fraction);
 }
 
-/** The bytes that a base64 text stands for; a model in the browser gives them as they are. */
+/** The bytes of a base64 text; a model in the browser provides bytes. */
 export function bytesOf(base64) {
   if (base64 instanceof Uint8Array) return base64;
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64);
@@ -32,20 +31,19 @@ export function bytesOf(base64) {
 
 let floats = null; // the value of every 16-bit float
 
-/** The numbers of one tensor in a blob (little-endian, as every browser's machine is). */
+/** The numbers of one tensor in a blob (little-endian, as on every browser's machine). */
 export function numbersOf(blob, { type, offset, shape }) {
   const count = shape.reduce((a, b) => a * b, 1);
   const start = blob.byteOffset + offset;
   const copy = blob.buffer.slice(start, start + count * (type === "float32" ? 4 : 2));
   if (type === "float32") return new Float32Array(copy);
-  floats ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => halfToFloat(bits));
+  floats ??= Float32Array.from({ length: 2 ** 16 }, (_, bits) => float16ToNumber(bits));
   const halves = new Uint16Array(copy);
   const numbers = new Float32Array(count);
   for (let i = 0; i < count; i++) numbers[i] = floats[halves[i]];
   return numbers;
 }
 
-/** One recorded quantity. */
 export class Tensor {
   constructor(header, data) {
     this.axes = header.axes;
@@ -53,25 +51,25 @@ export class Tensor {
     this.data = data;
   }
 
-  /** The vector or number at these places of the leading axes: `weights.at({ head: 1, query: 4 })`. */
-  at(place) {
+  /** The vector or number at these indices of the leading axes: `weights.at({ head: 1, query: 4 })`. */
+  at(indices) {
     let offset = 0;
     let stride = this.data.length;
     let depth = 0;
-    for (; depth < this.axes.length && this.axes[depth] in place; depth++) {
+    for (; depth < this.axes.length && this.axes[depth] in indices; depth++) {
       stride /= this.shape[depth];
-      offset += place[this.axes[depth]] * stride;
+      offset += indices[this.axes[depth]] * stride;
     }
-    if (depth !== Object.keys(place).length)
-      throw new RangeError(`axes ${this.axes} have no ${Object.keys(place)}`);
+    if (depth !== Object.keys(indices).length)
+      throw new RangeError(`axes ${this.axes} have no ${Object.keys(indices)}`);
     return depth === this.axes.length
       ? this.data[offset]
       : this.data.subarray(offset, offset + stride);
   }
 
-  /** The last two axes as rows, at these places of the axes before them. */
-  rows(place = {}) {
-    const flat = this.at(place);
+  /** The last two axes as rows, at these indices of the axes before them. */
+  rows(indices = {}) {
+    const flat = this.at(indices);
     const width = this.shape.at(-1);
     return Array.from({ length: flat.length / width }, (_, i) =>
       flat.subarray(i * width, (i + 1) * width),
@@ -79,7 +77,7 @@ export class Tensor {
   }
 }
 
-/** One translation, with every tensor that was kept. */
+/** One translation with its recorded tensors. */
 export class Trace {
   #decoded = new Map();
   #blobs = new Map();
@@ -88,18 +86,18 @@ export class Trace {
     this.json = json;
     this.model = json.model;
     this.settings = json.model.settings;
-    this.source = { ...json.source, tokens: shownTokens(json.source.tokens) };
+    this.source = { ...json.source, tokens: joinByteTokens(json.source.tokens) };
     this.target = {
       ...json.target,
-      input_tokens: shownTokens(json.target.input_tokens),
-      output_tokens: shownTokens(json.target.output_tokens),
+      input_tokens: joinByteTokens(json.target.input_tokens),
+      output_tokens: joinByteTokens(json.target.output_tokens),
     };
     this.steps = json.steps ?? [];
     this.edits = json.edits ?? [];
   }
 
-  /** Whether the analyses and all tensors are there; before, only what the top of the page needs. */
-  get isWhole() {
+  /** Whether all analyses and tensors are loaded; a partial trace has what the top of the page needs. */
+  get isComplete() {
     return !this.json.isPartial;
   }
 
@@ -111,27 +109,27 @@ export class Trace {
     return role === "encoder" ? this.settings.n_encoder_layers : this.settings.n_decoder_layers;
   }
 
-  /** The cross-attention head that shows best which words translate which. */
+  /** The cross-attention head that aligns best. */
   get aligner() {
     return this.json.aligner;
   }
 
-  /** The tokens that ask; a row of the decoder bears the name of what it writes. */
+  /** The query tokens; a decoder row is named after the token that it writes. */
   queries(role) {
     return role === "encoder" ? this.source.tokens : this.target.output_tokens;
   }
 
-  /** The tokens that are asked; the decoder's are what it has read. */
+  /** The key tokens; the decoder's are its inputs. */
   keys(role) {
     return role === "decoder" ? this.target.input_tokens : this.source.tokens;
   }
 
-  /** `queries` by the names that the tokenizer gives them, as tables and Python have them. */
+  /** `queries` as the tokenizer names them, for tables and Python. */
   queryPieces(role) {
     return role === "encoder" ? this.json.source.tokens : this.json.target.output_tokens;
   }
 
-  /** `keys` by the names that the tokenizer gives them. */
+  /** `keys` as the tokenizer names them. */
   keyPieces(role) {
     return role === "decoder" ? this.json.target.input_tokens : this.json.source.tokens;
   }
@@ -146,7 +144,7 @@ export class Trace {
 
   tensor(name) {
     if (!this.#decoded.has(name)) {
-      // A file repeats the few tensors of its opening in front, where they are there at once.
+      // An exported file repeats the opening's few tensors at its start, where they are available at once.
       const packed = name in (this.json.opening?.tensors ?? {}) ? this.json.opening : this.json;
       const header = packed.tensors[name];
       if (!header) throw new RangeError(`The trace has no tensor ${name}.`);

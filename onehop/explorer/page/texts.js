@@ -1,5 +1,5 @@
-// The catalogue of what the page says. A translation of the page is another object of this form; numbers come in as
-// they are to be shown. The essay, the claims and the tour are long and have files of their own in texts/.
+// All texts of the page; another language would be another object of this form. Numbers come in already formatted.
+// Long texts are in texts/.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { CLAIMS } from "onehop/texts/claims.js";
@@ -46,7 +46,7 @@ export const TEXTS = {
     onlyRight: "Only on the right:",
     name: (text, edits) => (edits.length ? `${text} (${edits.join(", ")})` : text),
   },
-  pronouns: { en: "it", de: "es", fr: "il" }, // one of each language that means nothing without its noun
+  pronouns: { en: "it", de: "es", fr: "il" }, // one of each language that has no meaning without its noun
   bar: {
     shows: "Shown",
     summary: ({ role, layer, head, token }) => `${role} · layer ${layer} · head ${head} · ${token}`,
@@ -58,7 +58,7 @@ export const TEXTS = {
   },
   player: { play: "Play", stop: "Stop", back: "Step back", next: "Step", again: "From the start" },
   coda: { ...CODA_TEXTS, list: QUESTIONS, sources: REFERENCES },
-  record: (model, right, all) =>
+  recordedScore: (model, right, all) =>
     `Of ${all} recorded sentences the model ${model} gets ${right} right.`,
   opening: {
     eyebrow: "One hop: the Transformer, watched from inside",
@@ -117,7 +117,7 @@ export const TEXTS = {
       vectors === 1
         ? `Kept of the sentence: one vector of ${d} numbers, whatever its length.`
         : `Kept of the sentence: ${vectors} vectors of ${d} numbers.`,
-    each: "Nobody has to share.",
+    each: "Each word has one of its own.",
     shared: (n, share) => `Shared evenly among ${n} words, that is ${share} numbers for each.`,
     share: (word, numbers) => `word ${word}: ${numbers} numbers`,
     steps: (word, steps) => `word ${word}: ${steps} ${steps === 1 ? "step" : "steps"} from word 1`,
@@ -225,22 +225,22 @@ export const TEXTS = {
     effect: (effect, piece, chance) => `${effect} without it, then “${piece}” ${chance}`,
     less: (most) => `less probable without it, at most by ${most}`,
     more: "more probable without it",
-    ring: "Ringed: the strongest; shaded by the root",
+    ring: "A ring marks the strongest; shades follow the square root",
     answers: { one: "one head", several: "several heads", none: "no single head" },
     decides: (head, word) => html`<strong>${head}</strong> decides ${quoted(word)}.`,
     strongest: (head, word) => html`The strongest for ${quoted(word)} is <strong>${head}</strong>.`,
     falls: (before, after) =>
       html`Without it the word's probability goes from ${before} to <strong>${after}</strong>, and`,
-    turns: (piece, chance) => html`the model would rather write ${strongly(piece)} (${chance}).`,
+    flips: (piece, chance) => html`the model would rather write ${strongly(piece)} (${chance}).`,
     stays: (piece) => html`the model's first choice is ${quoted(piece)}.`,
     notFirst:
       "The word was not the model's first choice here; the beam preferred it for what follows.",
-    turning: (count, heads, alone) =>
+    flipping: (count, heads, alone) =>
       `${count} of ${heads} heads turn the choice when they alone are off${alone ? ", the others by far less" : ""}.`,
     noOther: (heads) => `No other of the ${heads} heads turns the choice.`,
     noneTurns: (heads) =>
       `None of the ${heads} heads turns the choice alone: the word has more than one support.`,
-    shared: (count, common) =>
+    overlap: (count, common) =>
       html`The ${count} heads that look most sharply and the ${count} with the largest effect have
         <strong>${common}</strong> in common.`,
     looks: (head, word) => html`Where ${head} looks from ${quoted(word)}`,

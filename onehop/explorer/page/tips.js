@@ -1,4 +1,4 @@
-// Tooltips: a mark says its value. An element with a `tip` property, a text or a function of the event, has one.
+// Tooltips. An element with a `tip` property, a text or a function of the event, has one.
 
 const box = document.createElement("div");
 box.className = "tip";
@@ -26,8 +26,8 @@ function show(event) {
   box.style.transform = `translate(${left}px, ${top}px)`;
 }
 
-/** Where an event lies in an element, as shares of its width and height. */
-export function shareOf(event, element) {
+/** An event's position in an element, as shares of its width and height. */
+export function relativePosition(event, element) {
   const { left, top, width, height } = element.getBoundingClientRect();
   return [(event.clientX - left) / width, (event.clientY - top) / height];
 }

@@ -1,188 +1,199 @@
-// The tour: stops driven by the arrow keys, each with its selection and a sentence or two. Usable as a talk.
+// The tour: stops with a selection and a sentence or two, driven by the arrow keys. It can be used as a talk.
 
 import { html, nothing, render } from "onehop/vendor/lit-html.js";
-import { finding, offEdit } from "onehop/findings.js";
+import { sweepResult, headOffEdit } from "onehop/ablation.js";
 import { argmax } from "onehop/maths.js";
 import { playFigure, stopPlaying } from "onehop/player.js";
-import { factsOf } from "onehop/rungs.js";
+import { factsOf } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
-import { choose, home, store } from "onehop/session.js";
-import { linked, mystery } from "onehop/story.js";
+import { choose, backend, store } from "onehop/session.js";
+import { alignedSource, openingStep } from "onehop/verdict.js";
 import { TEXTS } from "onehop/texts.js";
 import { currentView } from "onehop/view.js";
-import { startSweep } from "onehop/waiting.js";
+import { startSweep } from "onehop/requests.js";
 
 const T = TEXTS.tour;
 const DIAL = "tour.stop";
 
-/** What was found about the word before anything was broken. */
-let known = null;
-let settledAt = null; // the stop whose selection has been set
-let shownAt = null; // the stop whose finding has been brought into sight
+/** The sweep's result for the unedited model. */
+let baseline = null;
+let appliedStop = null; // the stop whose selection is set
+let scrolledStop = null; // the stop whose highlight has been scrolled to
 
-const inQuestion = ({ trace, measured }) => ({
+const selectWordInQuestion = ({ trace, measured }) => ({
   role: "cross",
   layer: trace.aligner.layer,
   head: trace.aligner.head,
-  step: mystery(trace, measured),
+  step: openingStep(trace, measured),
 });
-const culprit = ({ worst }) => ({ role: worst.role, layer: worst.layer, head: worst.head });
+const headOf = ({ strongest: { role, layer, head } }) => ({ role, layer, head });
 
 /**
- * Where each stop stands, and what it selects; those that `need` the sweep's finding wait for it. `finding` is the part
- * of the figure that holds it. Where a figure `plays`, the panel has a button for those who have no space bar.
+ * Each stop's element and selection. `needsSweep` waits for the sweep's result, `highlight` is the element with it,
+ * and `hasPlayer` adds a play button.
  */
 const STOPS = [
-  { at: "answer", set: inQuestion },
+  { target: "answer", select: selectWordInQuestion },
   {
-    at: "figure-paths",
-    set: ({ trace }) => ({
+    target: "figure-paths",
+    select: ({ trace }) => ({
       dials: { "paths.kind": "recurrent", "paths.length": String(trace.source.tokens.length) },
     }),
   },
   {
-    at: "figure-embeddings",
-    set: ({ trace, measured }) => ({
+    target: "figure-embeddings",
+    select: ({ trace, measured }) => ({
       role: "encoder",
-      source: linked(trace, mystery(trace, measured)),
+      source: alignedSource(trace, openingStep(trace, measured)),
     }),
   },
-  { at: "figure-scores", set: inQuestion, plays: true },
+  { target: "figure-scores", select: selectWordInQuestion, hasPlayer: true },
   {
-    at: "figure-divisor",
-    plays: true,
-    set: (view) => ({ ...inQuestion(view), dials: { "divisor.place": "0" } }),
+    target: "figure-divisor",
+    hasPlayer: true,
+    select: (view) => ({ ...selectWordInQuestion(view), dials: { "divisor.place": "0" } }),
   },
-  { at: "figure-blend", set: inQuestion, plays: true },
-  { at: "figure-matrix", set: inQuestion },
+  { target: "figure-blend", select: selectWordInQuestion, hasPlayer: true },
+  { target: "figure-matrix", select: selectWordInQuestion },
   {
-    at: "figure-mask",
-    plays: true,
-    set: (view) => ({ ...inQuestion(view), dials: { "mask.on": "yes" } }),
+    target: "figure-mask",
+    hasPlayer: true,
+    select: (view) => ({ ...selectWordInQuestion(view), dials: { "mask.on": "yes" } }),
   },
-  { at: "figure-heads", set: inQuestion },
+  { target: "figure-heads", select: selectWordInQuestion },
   {
-    at: "figure-decides",
-    set: inQuestion,
+    target: "figure-decides",
+    select: selectWordInQuestion,
     sweep: true,
-    finding: "#figure-decides [data-heading=effect]",
+    highlight: "#figure-decides [data-heading=effect]",
   },
-  { at: "figure-arcs", needs: true, set: (view) => ({ ...inQuestion(view), ...culprit(known) }) },
-  { at: "figure-lens", needs: true, set: inQuestion },
-  { at: "figure-breaking", needs: true, edits: () => edits(), set: () => ({}) },
   {
-    at: "figure-machine",
-    set: (view) => ({ ...inQuestion(view), dials: { "machine.level": "whole" } }),
+    target: "figure-arcs",
+    needsSweep: true,
+    select: (view) => ({ ...selectWordInQuestion(view), ...headOf(baseline) }),
   },
-  { at: "claims", set: inQuestion },
+  { target: "figure-lens", needsSweep: true, select: selectWordInQuestion },
+  { target: "figure-breaking", needsSweep: true, edits: () => proofEdits(), select: () => ({}) },
+  {
+    target: "figure-machine",
+    select: (view) => ({ ...selectWordInQuestion(view), dials: { "machine.level": "whole" } }),
+  },
+  { target: "claims", select: selectWordInQuestion },
 ];
-export const LENGTH = STOPS.length;
 
-/** The proof: the head that decides is switched off. A file holds other edits. */
-const edits = () => (home.kind === "live" ? [offEdit(known.worst)] : ["positions=off"]);
+/** The edits of the proof: the strongest head off. An exported file holds other edits. */
+const proofEdits = () =>
+  backend.kind === "live" ? [headOffEdit(baseline.strongest)] : ["positions=off"];
 
-const stopOf = () => {
+const currentStop = () => {
   const stop = Number(store.value.selection.dials[DIAL]);
   return stop >= 1 && stop <= STOPS.length ? stop - 1 : null;
 };
-export const isTouring = () => stopOf() !== null;
+const isTouring = () => currentStop() !== null;
 
-/** The figure or other part of the page that the tour scrolls to, by its id; null outside the tour. */
-export function figureOfTour() {
-  const index = stopOf();
-  return index === null ? null : STOPS[index].at.replace("figure-", "");
+/** The id of the tour's current figure or section; null outside the tour. */
+export function tourFigure() {
+  const index = currentStop();
+  return index === null ? null : STOPS[index].target.replace("figure-", "");
 }
 
-/** Remember what the sweep says of the model as trained: at the next stop it is broken. */
-function learn(view) {
+/** Keep the sweep's result of the unedited model, because the next stops edit it. */
+function updateBaseline(view) {
   if (view.trace.edits.length) return;
-  const found = finding(view, mystery(view.trace, view.measured));
-  if (!found) return void (known = null);
-  const { worst } = found;
-  const at = view.trace.keys(worst.role)[argmax(worst.row)];
-  known = { ...found, at, language: view.trace.model.target, stamp: view.base.source.text };
+  const result = sweepResult(view, openingStep(view.trace, view.measured));
+  if (!result) return void (baseline = null);
+  const { strongest } = result;
+  const attended = view.trace.keys(strongest.role)[argmax(strongest.row)];
+  baseline = {
+    ...result,
+    attended,
+    language: view.trace.model.target,
+    source: view.base.source.text,
+  };
 }
 
-const isKnown = (view) => known?.stamp === view.base.source.text;
+const hasBaseline = (view) => baseline?.source === view.base.source.text;
 
-/** Set a stop's selection and bring its figure into sight. */
-function settle(index) {
+/** Set a stop's selection and scroll to its figure. */
+function applyStop(index) {
   const view = currentView();
   const stop = STOPS[index];
-  learn(view);
-  if ((stop.sweep || stop.needs) && !isKnown(view)) {
-    if (view.trace.edits.length) return choose({ edits: [] }); // first the model as trained
+  updateBaseline(view);
+  if ((stop.sweep || stop.needsSweep) && !hasBaseline(view)) {
+    if (view.trace.edits.length) return choose({ edits: [] }); // the sweep needs the unedited model
     startSweep();
-    if (stop.needs) return; // the finding will call again
+    if (stop.needsSweep) return; // drawTour calls again when the sweep is done
   }
-  const { dials = {}, ...change } = stop.set(view);
-  const wanted = stop.edits?.() ?? [];
-  const edited = wanted.join() !== view.selection.edits.join() ? { edits: wanted } : {};
-  settledAt = index;
-  choose({ ...change, ...edited, dials: { ...store.value.selection.dials, ...dials } });
+  const { dials = {}, ...change } = stop.select(view);
+  const edits = stop.edits?.() ?? [];
+  const changedEdits = edits.join() !== view.selection.edits.join() ? { edits } : {};
+  appliedStop = index;
+  choose({ ...change, ...changedEdits, dials: { ...store.value.selection.dials, ...dials } });
 }
 
-/** Mark where a stop stands; null: nowhere. */
-function mark(at) {
+/** Mark the current stop's element; null removes the mark. */
+function markElement(id) {
   document.querySelectorAll("[data-here]").forEach((e) => e.removeAttribute("data-here"));
-  if (at) document.getElementById(at)?.setAttribute("data-here", "");
+  if (id) document.getElementById(id)?.setAttribute("data-here", "");
 }
 
-/** Bring a stop's figure into sight; in the meantime the reader may have gone on. */
-function show(index) {
-  if (stopOf() !== index) return;
-  const { at, finding: part } = STOPS[index];
-  const found = shownAt === index && part ? document.querySelector(part) : null;
-  scrollTo(found ?? document.getElementById(at));
+/** Scroll to a stop's figure, unless the reader has moved on. */
+function scrollToStop(index) {
+  if (currentStop() !== index) return;
+  const { target, highlight } = STOPS[index];
+  const highlighted =
+    scrolledStop === index && highlight ? document.querySelector(highlight) : null;
+  scrollTo(highlighted ?? document.getElementById(target));
   document.querySelector("#tour .panel")?.focus({ preventScroll: true });
 }
 
 export function goTo(index) {
   stopPlaying();
-  [settledAt, shownAt] = [null, null];
+  [appliedStop, scrolledStop] = [null, null];
   const { dials } = store.value.selection;
   choose({ dials: { ...dials, [DIAL]: String(index + 1) } });
   drawTour();
-  mark(STOPS[index].at);
-  settle(index);
-  requestAnimationFrame(() => show(index));
+  markElement(STOPS[index].target);
+  applyStop(index);
+  requestAnimationFrame(() => scrollToStop(index));
 }
 
-export function leave() {
+function leave() {
   stopPlaying();
   const { [DIAL]: _, ...dials } = store.value.selection.dials;
-  mark(null);
+  markElement(null);
   choose({ dials, ...(store.value.selection.edits.length ? { edits: [] } : {}) });
   drawTour();
 }
 
-/** The panel of the stop on show, or nothing. */
+/** Draw the panel of the current stop, or remove it. */
 export function drawTour() {
-  const index = stopOf();
-  const place = document.getElementById("tour");
+  const index = currentStop();
+  const container = document.getElementById("tour");
   document.documentElement.toggleAttribute("data-touring", index !== null);
-  if (!place || index === null || !store.value.trace) return place && render(nothing, place);
+  if (!container || index === null || !store.value.trace)
+    return container && render(nothing, container);
   const view = currentView();
-  learn(view);
-  if (settledAt !== index && !store.value.busy && STOPS[index].needs && isKnown(view))
-    queueMicrotask(() => settle(index));
+  updateBaseline(view);
+  if (appliedStop !== index && !store.value.busy && STOPS[index].needsSweep && hasBaseline(view))
+    queueMicrotask(() => applyStop(index));
   const facts = {
     ...factsOf(view),
-    live: home.kind === "live",
+    live: backend.kind === "live",
     sweep: view.sweep,
-    found: isKnown(view) ? T.found(known) : null,
+    finding: hasBaseline(view) ? T.finding(baseline) : null,
     base: view.base.target.text.trim(),
     now: view.trace.target.text.trim(),
     busy: store.value.busy,
   };
-  render(panel(index, T.stops[index](facts)), place);
-  if (STOPS[index].finding && isKnown(view) && shownAt !== index) {
-    shownAt = index;
-    afterDrawing(() => show(index));
+  render(panel(index, T.stops[index](facts)), container);
+  if (STOPS[index].highlight && hasBaseline(view) && scrolledStop !== index) {
+    scrolledStop = index;
+    afterDrawing(() => scrollToStop(index));
   }
 }
 
-/** The figures of a change are drawn in the next frame. */
+/** Figures are drawn in the frame after a change. */
 const afterDrawing = (act) => requestAnimationFrame(() => requestAnimationFrame(act));
 
 const panel = (index, { title, text }) =>
@@ -221,7 +232,7 @@ const panel = (index, { title, text }) =>
           : nothing
       }
       ${
-        STOPS[index].plays
+        STOPS[index].hasPlayer
           ? html`<button type="button" data-tour="play" @click=${() => playStop(index)}>
               ${T.play}
             </button>`
@@ -232,10 +243,10 @@ const panel = (index, { title, text }) =>
     </div>
   </div>`;
 
-const playStop = (index) => playFigure(STOPS[index].at.replace("figure-", ""));
+const playStop = (index) => playFigure(STOPS[index].target.replace("figure-", ""));
 
 function keys(event) {
-  const index = stopOf();
+  const index = currentStop();
   const act = {
     ArrowRight: () => index + 1 < STOPS.length && goTo(index + 1),
     PageDown: () => index + 1 < STOPS.length && goTo(index + 1),
@@ -251,7 +262,7 @@ function keys(event) {
 
 const isTyping = (target) => target.closest?.("input, select, textarea, [contenteditable]");
 
-/** t begins, Escape ends; with no control in focus the arrows go on as well. */
+/** t starts the tour, Escape ends it; without a focused control the arrow keys work too. */
 export function watchTour() {
   window.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || !store.value.trace) return;
@@ -261,12 +272,12 @@ export function watchTour() {
   });
 }
 
-let reopened = false;
+let isReopened = false;
 
-/** A link to a stop: its selection is in the address already, so only its figure is brought into sight. */
+/** A link to a stop: the address already holds its selection, so only the scrolling is left. */
 export function reopenTour() {
-  if (reopened || !store.value.trace) return;
-  reopened = true;
-  const index = stopOf();
+  if (isReopened || !store.value.trace) return;
+  isReopened = true;
+  const index = currentStop();
   if (index !== null) goTo(index);
 }

@@ -1,4 +1,4 @@
-// One translation at a time. The foot of the page says how far it is and has a button that stops it.
+// One translation at a time, with its progress and a stop button in the status line.
 
 import { showStatus } from "onehop/status.js";
 import { STATUS as TEXTS } from "onehop/texts/status.js";
@@ -7,19 +7,19 @@ export class Translations {
   #current = null;
   #idleStatus;
 
-  /** `idleStatus()` is what the foot of the page says while nothing is translated, or null. */
+  /** `idleStatus()` is the status line while nothing is translated, or null. */
   constructor(idleStatus = () => null) {
     this.#idleStatus = idleStatus;
   }
 
   /**
-   * The result of `translate({ signal, written })`, which calls `written(count)` with the number of pieces so far. A
-   * translation of another text that is still running is stopped: its result is no longer needed.
+   * The result of `translate({ signal, onProgress })`. A running translation of another text is stopped, because its
+   * result is no longer needed.
    */
   async run(text, translate) {
     if (this.#current && this.#current.text !== text) this.#current.stop.abort();
     const job = (this.#current = { text, stop: new AbortController() });
-    const written = (pieces) =>
+    const onProgress = (pieces) =>
       this.#current === job &&
       showStatus({
         text: TEXTS.translating(pieces),
@@ -28,7 +28,7 @@ export class Translations {
         isLate: true,
       });
     try {
-      return await translate({ signal: job.stop.signal, written });
+      return await translate({ signal: job.stop.signal, onProgress });
     } catch (error) {
       throw job.stop.signal.aborted ? new Error(TEXTS.cancelled) : error;
     } finally {

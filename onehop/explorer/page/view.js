@@ -1,39 +1,38 @@
-// Everything that figures may read, and the few things they may do.
+// Everything that figures may read, and the few actions that they have.
 
 import { rgb } from "onehop/colour.js";
 import {
   ask,
   choose,
   chooseWord,
-  home,
-  homeOf,
+  backend,
+  backendOf,
   measured,
   pointer,
   preview,
   store,
 } from "onehop/session.js";
 import { clamped, sideOf } from "onehop/state.js";
-import { isWhole, resource, stampOf, startSweep, stopSweep, sweepOf } from "onehop/waiting.js";
+import { isComplete, resource, traceKey, startSweep, stopSweep, sweepOf } from "onehop/requests.js";
 
 export const narrow = window.matchMedia("(max-width: 40rem)");
 const openTables = new Set();
 const colours = new Map();
 
-/** The colours of the theme have changed. */
-export const forgetColours = () => colours.clear();
+export const clearColours = () => colours.clear();
 
 function themeColour(concept) {
   if (!colours.has(concept)) colours.set(concept, rgb(concept));
   return colours.get(concept);
 }
 
-/** The word under the cursor, or the one that the mouse is over; `token` is it as a query of the chosen role. */
-function pointed(selection) {
+/** The cursor's word, or the word under the mouse; `token` is its query index in the selected role. */
+function cursorState(selection) {
   const side = sideOf(selection.role);
   const { previewed: word } = pointer.value;
-  const previewed = word?.side === side ? word.place : null;
+  const previewed = word?.side === side ? word.index : null;
   return {
-    cursor: word ?? { side, place: selection.token },
+    cursor: word ?? { side, index: selection.token },
     previewed,
     token: previewed ?? selection.token,
   };
@@ -45,21 +44,21 @@ function openTable(id, open) {
 }
 
 /**
- * The place of the same piece in another list, the nearest one. A piece that is only here has as its counterpart the one
- * that stands as far behind the last piece that both have.
+ * The index of the nearest equal piece in another list. A piece that the other list lacks is placed relative to the
+ * last common piece before it.
  */
-export function counterpart(tokens, others, place) {
-  for (let behind = 0; behind <= place; behind++) {
-    const here = place - behind;
-    const same = others.flatMap((token, i) => (token === tokens[here] ? [i] : []));
-    const [nearest] = same.sort((a, b) => Math.abs(a - here) - Math.abs(b - here));
-    if (nearest !== undefined) return Math.min(nearest + behind, others.length - 1);
+export function counterpart(tokens, otherTokens, index) {
+  for (let offset = 0; offset <= index; offset++) {
+    const position = index - offset;
+    const matches = otherTokens.flatMap((token, i) => (token === tokens[position] ? [i] : []));
+    const [nearest] = matches.sort((a, b) => Math.abs(a - position) - Math.abs(b - position));
+    if (nearest !== undefined) return Math.min(nearest + offset, otherTokens.length - 1);
   }
-  return Math.min(place, others.length - 1);
+  return Math.min(index, otherTokens.length - 1);
 }
 
-/** The head that aligns best, where that one is chosen and the other model has its own; else the same numbers. */
-function headThere({ trace, selection }, other) {
+/** If the best-aligning head is selected, the other model's best-aligning head; else the same head. */
+function matchingHead({ trace, selection }, other) {
   const { layer, head } = trace.aligner;
   const isAligner =
     selection.role === "cross" && selection.layer === layer && selection.head === head;
@@ -67,35 +66,41 @@ function headThere({ trace, selection }, other) {
   return { layer: other.aligner.layer, head: other.aligner.head };
 }
 
-/** The same view of the translation that is compared with: the cursor stands on the same word there, if there is one. */
+/** The same view of the compared translation; the cursor is on the same word there, if there is one. */
 function otherView(view) {
   const { other } = store.value;
   const { trace, selection, cursor } = view;
-  const there = homeOf(other);
-  const target = (place) =>
-    counterpart(trace.target.output_tokens, other.target.output_tokens, place);
-  const source = (place) => counterpart(trace.source.tokens, other.source.tokens, place);
-  const places = { step: target(selection.step), source: source(selection.source) };
-  const selected = clamped({ ...selection, ...places, ...headThere(view, other) }, other, measured);
-  const place = (cursor.side === "target" ? target : source)(cursor.place);
+  const otherBackend = backendOf(other);
+  const inTarget = (index) =>
+    counterpart(trace.target.output_tokens, other.target.output_tokens, index);
+  const inSource = (index) => counterpart(trace.source.tokens, other.source.tokens, index);
+  const cursorTokens = { step: inTarget(selection.step), source: inSource(selection.source) };
+  const selected = clamped(
+    { ...selection, ...cursorTokens, ...matchingHead(view, other) },
+    other,
+    measured,
+  );
+  const index = (cursor.side === "target" ? inTarget : inSource)(cursor.index);
   return {
     ...view,
-    home: there,
-    about: there.data.about,
+    backend: otherBackend,
+    about: otherBackend.data.about,
     trace: other,
     base: other,
     selection: selected,
-    cursor: { ...cursor, place },
+    cursor: { ...cursor, index },
     previewed: null,
-    token: cursor.side === sideOf(selection.role) ? place : selected.token,
+    token: cursor.side === sideOf(selection.role) ? index : selected.token,
     narrow: true,
-    stamp: stampOf(other),
+    traceKey: traceKey(other),
     sweep: sweepOf(other),
   };
 }
 
-/** Turn several dials at once. The others stay as they are now: a figure may not have been drawn since one was turned. */
-function turnAll(dials, change = {}) {
+/**
+ * Set several dials at once. The others keep their current values: a figure may not have been redrawn since a change.
+ */
+function setDials(dials, change = {}) {
   const texts = Object.entries(dials).map(([name, value]) => [name, String(value)]);
   choose({
     ...change,
@@ -103,27 +108,27 @@ function turnAll(dials, change = {}) {
   });
 }
 
-/** The view for one figure: an answer that it waits for draws that figure again, not the whole page. */
+/** The view for one figure: when a response arrives, only that figure is drawn again. */
 export const forFigure = (view, id) => ({
   ...view,
   resource: (key, load) => resource(key, load, id),
 });
 
 export function currentView() {
-  const { selection, trace, base, other, otherTrouble } = store.value;
+  const { selection, trace, base, other, otherError } = store.value;
   return {
-    home,
+    backend,
     trace,
     base,
     selection,
-    ...pointed(selection),
-    about: home.data.about,
+    ...cursorState(selection),
+    about: backend.data.about,
     measured,
-    worked: home.data.worked,
-    paper: home.data.paper,
+    workedExample: backend.data.worked,
+    paper: backend.data.paper,
     narrow: narrow.matches,
-    stamp: stampOf(trace),
-    whole: isWhole(),
+    traceKey: traceKey(trace),
+    isComplete: isComplete(),
     openTables,
     rgb: themeColour,
     resource,
@@ -131,20 +136,20 @@ export function currentView() {
     startSweep: () => startSweep(),
     stopSweep,
     dial: (name, fallback) => selection.dials[name] ?? fallback,
-    turn: (name, value) => turnAll({ [name]: value }),
-    turnAll,
+    setDial: (name, value) => setDials({ [name]: value }),
+    setDials,
     choose,
-    /** Change the edits as they are now: a figure may not have been drawn since another switch was thrown. */
-    edit: (change) => choose({ edits: change(store.value.selection.edits) }),
+    /** Change the current edits: a figure may not have been redrawn since the last change. */
+    changeEdits: (change) => choose({ edits: change(store.value.selection.edits) }),
     chooseToken: (token) => choose({ token }),
     chooseWord,
     preview: (token) =>
-      preview(token === null ? null : { side: sideOf(selection.role), place: token }),
+      preview(token === null ? null : { side: sideOf(selection.role), index: token }),
     previewWord: preview,
     ask,
     openTable,
     other,
-    otherTrouble,
+    otherError,
     otherView() {
       return otherView(this);
     },

@@ -1,10 +1,10 @@
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { bars, folded, moved, slider } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
+import { bars, folded, indexAfterKey, slider } from "onehop/controls.js";
+import { traceCode } from "onehop/frame.js";
 import { frameOf, player } from "onehop/player.js";
-import { CONTINUED, clipped, number, percent, piece, shownTokens } from "onehop/text.js";
+import { CONTINUED, clipped, number, percent, piece, joinByteTokens } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
-import { barsOf } from "onehop/words.js";
+import { barData } from "onehop/words.js";
 
 export const id = "beam";
 export const item = 15;
@@ -27,13 +27,13 @@ const MARKS = {
   stopped: "var(--key)",
 };
 
-/** The node whose cross-attention is shown: the reader's, or the one on the path of the translation. */
+/** The node whose cross-attention is shown: the selected one, or the one on the translation's path. */
 function chosenNode(view) {
   const { step } = view.selection;
   const nodes = view.trace.json.beam.steps[step] ?? [];
-  const wanted = Number(view.dial("beam.node", -1));
-  return wanted >= 0 && wanted < nodes.length
-    ? wanted
+  const selected = Number(view.dial("beam.node", -1));
+  return selected >= 0 && selected < nodes.length
+    ? selected
     : Math.max(
         0,
         nodes.findIndex((n) => n.chosen),
@@ -52,13 +52,13 @@ function tree(view, choose) {
   const node = chosenNode(view);
   const keys = (t, n) => (event) => {
     const across = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const [step, place] = across
+    const [step, index] = across
       ? [Math.max(0, Math.min(steps.length - 1, t + across)), n]
-      : [t, moved(event.key, n, steps[t].length)];
-    if (place === undefined) return;
+      : [t, indexAfterKey(event.key, n, steps[t].length)];
+    if (index === undefined) return;
     event.preventDefault();
     const group = event.currentTarget.closest("svg");
-    const next = Math.min(place, steps[step].length - 1);
+    const next = Math.min(index, steps[step].length - 1);
     choose(step, next);
     requestAnimationFrame(() => group.querySelector(`[data-node="${step} ${next}"]`)?.focus());
   };
@@ -98,16 +98,16 @@ function tree(view, choose) {
   </div>`;
 }
 
-function grows(view) {
+function beamPlayer(view) {
   const { steps } = view.trace.json.beam;
   const frame = frameOf(view, id, steps.length);
   const kept = steps[frame - 1]?.find((item) => item.chosen);
-  const says = kept ? T.grown(frame, piece(kept.token)) : T.none;
-  return player(view, { id, frames: steps.length, label: T.player, says });
+  const status = kept ? T.grown(frame, piece(kept.token)) : T.none;
+  return player(view, { id, frames: steps.length, label: T.player, status });
 }
 
-/** Where a hypothesis looked while it wrote this piece, averaged over the heads of the layer that the top of the page shows. */
-function looked(view) {
+/** A hypothesis's attention while it wrote this piece, averaged over the heads of the aligner's layer. */
+function attentionOfNode(view) {
   const { step } = view.selection;
   const node = view.trace.json.beam.steps[step]?.[chosenNode(view)];
   if (!node) return null;
@@ -119,24 +119,24 @@ function looked(view) {
   };
 }
 
-/** What a hypothesis wrote, back from its last piece through its parents. */
-function writtenBy(steps, step, place) {
+/** The tokens of a hypothesis, collected from its last piece through its parents. */
+function tokensOf(steps, step, index) {
   const tokens = [];
-  for (let [t, n] = [step, place]; t >= 0; t--) {
+  for (let [t, n] = [step, index]; t >= 0; t--) {
     tokens.unshift(steps[t][n].token);
     n = steps[t][n].parent;
   }
   return tokens;
 }
 
-/** Every hypothesis that came to its end, by the score that chose among them. */
-export function finished(trace) {
+/** Every finished hypothesis, ordered by score. */
+function finished(trace) {
   const { steps } = trace.json.beam;
   return steps
     .flatMap((nodes, step) =>
-      nodes.flatMap((node, place) =>
+      nodes.flatMap((node, index) =>
         node.state === "finished"
-          ? [{ step, place, node, tokens: shownTokens(writtenBy(steps, step, place)) }]
+          ? [{ step, index, node, tokens: joinByteTokens(tokensOf(steps, step, index)) }]
           : [],
       ),
     )
@@ -159,15 +159,15 @@ function hypotheses(view, choose) {
         </thead>
         <tbody>
           ${all.map(
-            ({ step, place, node, tokens }) =>
+            ({ step, index, node, tokens }) =>
               html`<tr data-finished=${node.score} data-chosen=${node.chosen}>
                 <td class="words">
                   <button
                     type="button"
                     class="quiet hypothesis"
-                    @click=${() => choose(step, place)}
+                    @click=${() => choose(step, index)}
                   >
-                    <bdi style=${node.chosen ? "font-weight:700" : ""}>${spoken(tokens)}</bdi>
+                    <bdi style=${node.chosen ? "font-weight:700" : ""}>${readable(tokens)}</bdi>
                   </button>
                 </td>
                 ${[number(node.score, 3), number(node.log_prob, 3), tokens.length].slice(0, columns.length - 1).map((x) => html`<td>${x}</td>`)}
@@ -179,8 +179,8 @@ function hypotheses(view, choose) {
   );
 }
 
-/** Pieces as a text with its spaces, without the end mark. */
-const spoken = (tokens) =>
+/** Pieces as text with spaces, without the end-of-sentence token. */
+const readable = (tokens) =>
   tokens
     .filter((token) => token !== "</s>" && token !== CONTINUED)
     .join("")
@@ -189,14 +189,14 @@ const spoken = (tokens) =>
 
 export function draw(view) {
   const { step } = view.selection;
-  const here = view.trace.steps[step];
+  const current = view.trace.steps[step];
   const written = view.trace.target.output_tokens;
-  const found = looked(view);
+  const attention = attentionOfNode(view);
   const choose = (at, n) => {
     view.chooseWord("target", at);
-    view.turn("beam.node", n);
+    view.setDial("beam.node", n);
   };
-  const shown = barsOf(view, view.trace.source.tokens);
+  const shown = barData(view, view.trace.source.tokens);
   return html` <div class="controls">
       ${slider({
         label: "Step",
@@ -204,7 +204,7 @@ export function draw(view) {
         max: view.trace.steps.length - 1,
         value: step,
         choose: (s) => {
-          view.turn("beam.node", -1);
+          view.setDial("beam.node", -1);
           view.chooseWord("target", s);
         },
         shown: (s) => `${s + 1} of ${view.trace.steps.length}`,
@@ -223,22 +223,22 @@ export function draw(view) {
     <div class="columns">
       <div>
         <h4>The ${view.narrow ? "five" : "ten"} likeliest next pieces</h4>
-        ${bars({ rows: here.top.slice(0, view.narrow ? 5 : 10).map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === here.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: here.top.findIndex((c) => c.id === here.chosen.id) })}
+        ${bars({ rows: current.top.slice(0, view.narrow ? 5 : 10).map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === current.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: current.top.findIndex((c) => c.id === current.chosen.id) })}
         <p class="reading numbers">
-          entropy ${number(here.entropy, 2)} bits · the chosen piece ranks ${here.rank + 1}
+          entropy ${number(current.entropy, 2)} bits · the chosen piece ranks ${current.rank + 1}
         </p>
       </div>
       ${
-        found
+        attention
           ? html`<div>
               <h4>
-                Where “<bdi>${piece(found.node.token)}</bdi>” looked: the heads of cross-attention
-                layer ${found.layer + 1}, averaged
+                Where “<bdi>${piece(attention.node.token)}</bdi>” looked: the heads of
+                cross-attention layer ${attention.layer + 1}, averaged
               </h4>
-              ${bars({ rows: shown.names.map((name, j) => ({ name, value: shown.added(found.weights)[j] })), concept: "weight", number, from: 0, to: 1, most: view.narrow ? 5 : 20 })}
+              ${bars({ rows: shown.names.map((name, j) => ({ name, value: shown.sumByWord(attention.weights)[j] })), concept: "weight", number, from: 0, to: 1, most: view.narrow ? 5 : 20 })}
               <p class="reading numbers">
-                log-probability ${number(found.node.log_prob, 2)} · with length penalty
-                ${number(found.node.score, 2)} · ${STATES[found.node.state]}
+                log-probability ${number(attention.node.log_prob, 2)} · with length penalty
+                ${number(attention.node.score, 2)} · ${STATES[attention.node.state]}
               </p>
             </div>`
           : nothing
@@ -247,7 +247,7 @@ export function draw(view) {
     <h4 style="margin-top:1.5rem">
       The beam: ${view.trace.json.options.beam} hypotheses at a time
     </h4>
-    ${grows(view)} ${tree(view, choose)}
+    ${beamPlayer(view)} ${tree(view, choose)}
     <ul class="legend">
       <li><i style="background:var(--output)"></i>the translation</li>
       ${["live", "finished", "dropped"].map((s) => html`<li><i style="background:${MARKS[s]}"></i>${STATES[s]}</li>`)}
@@ -266,4 +266,4 @@ export const table = (view) => ({
 });
 
 export const python = (view) =>
-  `${opening(view)}rows = [[c["token"], c["p"]] for c in trace.header["steps"][${view.selection.step}]["top"]]`;
+  `${traceCode(view)}rows = [[c["token"], c["p"]] for c in trace.header["steps"][${view.selection.step}]["top"]]`;

@@ -1,11 +1,11 @@
 import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { comb, tokenPicker } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
-import { dot, largest, norm, sum, weightedSum } from "onehop/maths.js";
+import { traceCode } from "onehop/frame.js";
+import { dot, maxOf, norm, sum, weightedSum } from "onehop/maths.js";
 import { frameOf, player } from "onehop/player.js";
-import { clipped, number, percent, piece } from "onehop/text.js";
+import { clipped, number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
-import { shareOf } from "onehop/tips.js";
+import { relativePosition } from "onehop/tips.js";
 
 export const id = "blend";
 export const item = 6;
@@ -23,23 +23,23 @@ function parts(view) {
   const values = view.trace.part(view.selection, "v").rows({ head });
   const output = view.trace.part(view.selection, "head_outputs").at({ head, query: view.token });
   const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]);
-  return { weights, values, output, order, made: weightedSum(weights, values) };
+  return { weights, values, output, order, weighted: weightedSum(weights, values) };
 }
 
-/** Words in the order of their weights, each paler than the one before; what is left is grey. */
-const tone = (n) =>
+/** Colours of the words by rank of their weights; the rest is grey. */
+const shadeOf = (n) =>
   n < SHOWN
     ? `color-mix(in srgb, var(--value) ${100 - 15 * n}%, var(--panel))`
     : "color-mix(in srgb, var(--neutral) 45%, var(--panel))";
 
 /**
- * The weighted values on top of each other, component by component: what is positive goes up, what is negative down, and
- * the line at what is left of both is the sum. `layers` are `{ name, values }`.
+ * The weighted values stacked for each component: positive parts upwards, negative parts downwards, and a line at
+ * their sum.
  */
 function stacked({ layers, total, label }) {
   const height = 150;
   const reach = (sign) =>
-    largest(Array.from(total, (_, c) => sum(layers.map((l) => Math.max(0, sign * l.values[c])))));
+    maxOf(Array.from(total, (_, c) => sum(layers.map((l) => Math.max(0, sign * l.values[c])))));
   const [up, down] = [reach(1), reach(-1)];
   const y = (v) => 4 + ((up - v) / (up + down || 1)) * (height - 8);
   const ends = { 1: Array.from(total, () => 0), [-1]: Array.from(total, () => 0) };
@@ -52,7 +52,7 @@ function stacked({ layers, total, label }) {
     }).join("");
   const line = Array.from(total, (v, c) => `M${c + 0.06} ${y(v).toFixed(2)}h.88`).join("");
   const tip = (event) => {
-    const [across] = shareOf(event, event.target.closest("svg"));
+    const [across] = relativePosition(event, event.target.closest("svg"));
     const c = Math.max(0, Math.min(total.length - 1, Math.floor(across * total.length)));
     const parts = layers.map((l) => `${l.name} ${number(l.values[c], 3)}`).join(", ");
     return `component ${c + 1}: ${parts}; sum ${number(total[c], 3)}`;
@@ -66,7 +66,7 @@ function stacked({ layers, total, label }) {
     data-stack
     .tip=${tip}
   >
-    ${layers.map((l, n) => svg`<path data-layer=${l.name} data-values=${Array.from(l.values).join(" ")} d=${teeth(l)} fill=${tone(l.rest ? SHOWN : n)} />`)}
+    ${layers.map((l, n) => svg`<path data-layer=${l.name} data-values=${Array.from(l.values).join(" ")} d=${teeth(l)} fill=${shadeOf(l.rest ? SHOWN : n)} />`)}
     <line
       class="axis"
       x1="0"
@@ -87,18 +87,18 @@ function stacked({ layers, total, label }) {
 }
 
 export function draw(view) {
-  const { weights, values, output, order, made } = parts(view);
+  const { weights, values, output, order, weighted } = parts(view);
   const keys = view.trace.keys(view.selection.role);
   const tokens = view.trace.queries(view.selection.role);
   const shown = order.slice(0, SHOWN);
-  const scale = largest(shown.map((j) => largest(Array.from(values[j], Math.abs))));
+  const scale = maxOf(shown.map((j) => maxOf(Array.from(values[j], Math.abs))));
   const others = order.slice(SHOWN);
-  const alike = dot(output, values[order[0]]) / (norm(output) * norm(values[order[0]]) || 1);
-  const off =
-    largest(Array.from(output, (x, i) => Math.abs(x - made[i]))) /
-    (largest(Array.from(output, Math.abs)) || 1);
+  const similarity = dot(output, values[order[0]]) / (norm(output) * norm(values[order[0]]) || 1);
+  const error =
+    maxOf(Array.from(output, (x, i) => Math.abs(x - weighted[i]))) /
+    (maxOf(Array.from(output, Math.abs)) || 1);
   const frame = frameOf(view, id, shown.length + 1);
-  const whole = frame > shown.length;
+  const isLastFrame = frame > shown.length;
   const only = (kept) => weights.map((w, j) => (kept.includes(j) ? w : 0));
   const layers = shown
     .slice(0, frame)
@@ -109,14 +109,14 @@ export function draw(view) {
     rest: true,
   };
   const last = order[Math.min(frame, order.length) - 1];
-  const says = frame ? T.added(piece(keys[last]), number(weights[last], 3)) : T.none;
+  const status = frame ? T.added(piece(keys[last]), number(weights[last], 3)) : T.none;
   return html` ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
-    ${player(view, { id, frames: shown.length + 1, label: T.player, says })}
+    ${player(view, { id, frames: shown.length + 1, label: T.player, status })}
     <div class="lanes tight">
       ${shown.map(
         (j, n) =>
           html`<span class="name"
-              ><i class="swatch" style="background:${tone(n)}"></i>
+              ><i class="swatch" style="background:${shadeOf(n)}"></i>
               <b class="c-value"><bdi>${clipped(keys[j])}</bdi></b> ×
               <span class="numbers c-weight">${number(weights[j], 3)}</span></span
             >
@@ -128,12 +128,12 @@ export function draw(view) {
     <h4 style="margin-top:1.2rem">
       ${T.stack} <b class="c-output">${T.sum}</b> “<bdi>${piece(tokens[view.token])}</bdi>”
     </h4>
-    ${stacked({ layers: whole && others.length ? [...layers, rest] : layers, total: whole ? output : weightedSum(only(shown.slice(0, frame)), values), label: T.stackLabel })}
+    ${stacked({ layers: isLastFrame && others.length ? [...layers, rest] : layers, total: isLastFrame ? output : weightedSum(only(shown.slice(0, frame)), values), label: T.stackLabel })}
     ${
       others.length
         ? html`<ul class="legend">
             <li>
-              <i style="background:${tone(SHOWN)}"></i>${T.rest(others.length)}:
+              <i style="background:${shadeOf(SHOWN)}"></i>${T.rest(others.length)}:
               <span class="numbers">${number(sum(others.map((j) => weights[j])), 3)}</span>
             </li>
           </ul>`
@@ -142,9 +142,9 @@ export function draw(view) {
     <p class="reading">
       The two most attended words give
       <strong>${percent(sum(order.slice(0, 2).map((j) => weights[j])))}</strong> of the blend; its
-      cosine with the first one's value is <strong>${number(alike, 2)}</strong>. Added up in this
-      page, the sum differs from the recorded output by
-      <span class="numbers">${number(off, 5)}</span> of its largest number.
+      cosine with the first one's value is <strong>${number(similarity, 2)}</strong>. Added up in
+      this page, the sum differs from the recorded output by
+      <span class="numbers">${number(error, 5)}</span> of its largest number.
     </p>`;
 }
 
@@ -170,7 +170,7 @@ export const python = (view) => {
       : 'trace.header["source"]["tokens"]';
   return `import numpy as np
 
-${opening(view)}weights = trace["${at}.weights"][${head}, ${view.token}].astype(float)
+${traceCode(view)}weights = trace["${at}.weights"][${head}, ${view.token}].astype(float)
 values = trace["${at}.v"][${head}].astype(float)
 output = weights @ values  # trace["${at}.head_outputs"][${head}, ${view.token}]
 lengths = np.linalg.norm(values, axis=1)

@@ -1,22 +1,22 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { folded, picker, slider } from "onehop/controls.js";
-import { provenance, unmeasured } from "onehop/frame.js";
-import { count, short } from "onehop/text.js";
+import { provenance, missingMeasurement } from "onehop/frame.js";
+import { count, short } from "onehop/format.js";
 
 export const id = "complexity";
 export const item = 16;
 export const title = "What a layer costs, counted and timed";
 export const needs = [];
 
-const log = (base, n) => Math.max(1, Math.ceil(Math.log(n) / Math.log(base) - 1e-9));
+const ceilLog = (base, n) => Math.max(1, Math.ceil(Math.log(n) / Math.log(base) - 1e-9));
 
-/** The paper's table 1, with numbers put in. */
-export function costs(n, d, k, r) {
+/** The paper's table 1, evaluated. */
+function costs(n, d, k, r) {
   return [
     ["self-attention", "n² · d", n * n * d, "1", 1, "1", 1],
     ["recurrent", "n · d²", n * d * d, "n", n, "n", n],
-    ["convolutional", "k · n · d²", k * n * d * d, "1", 1, "log_k n", log(k, n)],
+    ["convolutional", "k · n · d²", k * n * d * d, "1", 1, "log_k n", ceilLog(k, n)],
     [
       "restricted self-attention",
       "r · n · d",
@@ -39,20 +39,20 @@ const TIMED = [
 function dials(view) {
   const data = view.measured.complexity;
   const n = 2 ** Number(view.dial("complexity.n", 5));
-  const wanted = Number(view.dial("complexity.d", 512));
+  const selected = Number(view.dial("complexity.d", 512));
   const choices = data?.d ?? [64, 128, 256, 512, 1024];
   return {
     data,
     n,
-    d: choices.includes(wanted) ? wanted : choices.at(-1),
+    d: choices.includes(selected) ? selected : choices.at(-1),
     choices,
     k: data?.kernel ?? 3,
     r: data?.neighbourhood ?? 16,
   };
 }
 
-/** Between which two lengths self-attention becomes the slower one for good; null where it never does. */
-function crossing(rows, other) {
+/** The two lengths between which self-attention becomes slower for good; null if it never does. */
+function crossover(rows, other) {
   const last = rows.findLastIndex((row) => row.self_attention <= row[other]);
   if (last === rows.length - 1) return null;
   return { from: rows[last]?.n ?? null, to: rows[last + 1].n };
@@ -73,7 +73,7 @@ const time = (t) =>
 function timed(view, data, n, d) {
   const rows = data.rows.filter((row) => row.d === d);
   const values = rows.flatMap((row) => TIMED.map(([key]) => row[key])).filter((x) => x > 0);
-  const [recurrent, restricted] = ["recurrence", "restricted"].map((key) => crossing(rows, key));
+  const [recurrent, restricted] = ["recurrence", "restricted"].map((key) => crossover(rows, key));
   return html`${lines({
       view,
       label: `Measured seconds of four layers against the sentence length at d = ${d}`,
@@ -147,15 +147,15 @@ const tableOfCosts = (n, d, k, r) =>
 export function draw(view) {
   const { data, n, d, choices, k, r } = dials(view);
   return html` <div class="controls">
-      ${slider({ label: "Length n", min: 1, max: 12, value: Math.log2(n), choose: (p) => view.turn("complexity.n", p), shown: (p) => String(2 ** p) })}
-      ${picker({ label: "Width d", options: choices.map((c) => [c, c]), value: d, choose: (c) => view.turn("complexity.d", c) })}
+      ${slider({ label: "Length n", min: 1, max: 12, value: Math.log2(n), choose: (p) => view.setDial("complexity.n", p), shown: (p) => String(2 ** p) })}
+      ${picker({ label: "Width d", options: choices.map((c) => [c, c]), value: d, choose: (c) => view.setDial("complexity.d", c) })}
     </div>
     ${folded(view, "The paper's table 1", tableOfCosts(n, d, k, r))}
     <p class="reading">
       ${n < d ? html`Here n is smaller than d, so self-attention needs fewer operations than recurrence, ${short(d / n)} times fewer.` : n === d ? html`At n = d self-attention and recurrence need the same number of operations.` : html`Here n is larger than d: self-attention needs ${short(n / d)} times the operations of recurrence, though none waits for another.`}
     </p>
     <h4 style="margin-top:1.4rem">On a real machine</h4>
-    ${data ? timed(view, data, n, d) : unmeasured("complexity", "times of the four layers at growing lengths.")}`;
+    ${data ? timed(view, data, n, d) : missingMeasurement("complexity", "times of the four layers at growing lengths.")}`;
 }
 
 export const caption = (view) =>

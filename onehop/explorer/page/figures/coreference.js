@@ -1,15 +1,15 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { bars, picker } from "onehop/controls.js";
-import { opening, provenance, unmeasured } from "onehop/frame.js";
+import { traceCode, provenance, missingMeasurement } from "onehop/frame.js";
 import { argmax, mean, range, sum } from "onehop/maths.js";
-import { beginsWord, number, percent, piece } from "onehop/text.js";
+import { beginsWord, number, percent, piece } from "onehop/format.js";
 
 export const id = "coreference";
 export const item = 19;
 export const title = "What does “it” become in German?";
 export const needs = ["{attention}.weights"];
 
-/** The sentence of the list that is shown: the reader's, else the page's own where the list has it. */
+/** The sentence on show: the selected one, else the page's own if the list has it. */
 function chosen(view, data) {
   const own = data.sentences.findIndex((s) => s.source === view.trace.source.text);
   return data.sentences[
@@ -17,7 +17,7 @@ function chosen(view, data) {
   ];
 }
 
-/** The sentence with “it” and its noun in the colours of who asks and who is asked. */
+/** The sentence with “it” in the colour of queries and its noun in the colour of keys. */
 function marked(s) {
   const part = (i) => (s.it.includes(i) ? "query" : s.noun.includes(i) ? "key" : null);
   return s.tokens
@@ -28,36 +28,36 @@ function marked(s) {
     );
 }
 
-// --- the sentence on the page: its heads are looked at as they are -------------------------------------------
+// --- the current sentence
 
 const isWord = (token) => /[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token);
 
-/** The words of a sentence as places of their pieces, without punctuation. */
+/** The words of a sentence as indices of their pieces, without punctuation. */
 function wordsOf(tokens) {
   const words = [];
   tokens.forEach((token, i) => {
     if (beginsWord(token) || !words.length) words.push([]);
     if (isWord(token)) words.at(-1).push(i);
   });
-  return words.filter((places) => places.length);
+  return words.filter((indices) => indices.length);
 }
 
-const written = (tokens, places) => places.map((i) => piece(tokens[i])).join("");
+const joinPieces = (tokens, indices) => indices.map((i) => piece(tokens[i])).join("");
 
-/** The noun that “it” means: the reader's, the one that the list knows, or what follows the first article. */
-function nounOf(view, words) {
+/** The noun that “it” means: the selected word, else the recorded noun, else the word after the first article. */
+function antecedent(view, words) {
   const { tokens, text } = view.trace.source;
-  const known = view.measured.coreference?.sentences.find((s) => s.source === text)?.noun[0];
-  const article = words.findIndex((places) => /^(the|an?)$/i.test(written(tokens, places)));
-  const usual =
-    known === undefined
+  const recorded = view.measured.coreference?.sentences.find((s) => s.source === text)?.noun[0];
+  const article = words.findIndex((indices) => /^(the|an?)$/i.test(joinPieces(tokens, indices)));
+  const fallback =
+    recorded === undefined
       ? Math.min(article + 1, words.length - 1)
-      : words.findIndex((places) => places.includes(known));
-  const wanted = Number(view.dial("coreference.noun", usual));
-  return words[wanted] ? wanted : Math.max(0, usual);
+      : words.findIndex((indices) => indices.includes(recorded));
+  const selected = Number(view.dial("coreference.noun", fallback));
+  return words[selected] ? selected : Math.max(0, fallback);
 }
 
-/** The head of one role that gives most of its weight from some tokens to others. */
+/** The head of a role with the largest weight from the query tokens to the key tokens. */
 function bestHead(view, role, queries, keys) {
   const heads = range(view.trace.layers(role)).flatMap((layer) => {
     const weights = view.trace.tensor(`${view.trace.path(role, layer)}.weights`);
@@ -76,17 +76,16 @@ function bestHead(view, role, queries, keys) {
   return heads[argmax(heads.map((h) => h.weight))];
 }
 
-/** Whether the model on the page can be given the sentences of the list. */
 const readsEnglish = (view) => (view.trace.model.source ?? "en") === "en";
 
-/** Who looks from “it” to its noun in this sentence, and who from the German pronoun to “it”; null without an “it”. */
-function here(view) {
+/** The heads that attend most from “it” to its noun, and from the target pronoun to “it”; null without an “it”. */
+function bestHeads(view) {
   const { source, target } = view.trace;
   if (!readsEnglish(view)) return null;
   const words = wordsOf(source.tokens);
-  const it = words.find((places) => written(source.tokens, places).toLowerCase() === "it");
+  const it = words.find((indices) => joinPieces(source.tokens, indices).toLowerCase() === "it");
   if (!it) return null;
-  const noun = nounOf(view, words);
+  const noun = antecedent(view, words);
   const pronouns = PRONOUNS[view.trace.model.target] ?? [];
   const step = target.output_tokens.findIndex((token) => pronouns.includes(token));
   return {
@@ -100,10 +99,10 @@ function here(view) {
   };
 }
 
-/** French writes them behind an apostrophe too. */
+/** In French they can also follow an apostrophe. */
 const PRONOUNS = { de: ["▁er", "▁sie", "▁es"], fr: ["▁il", "▁elle", "il", "elle"] };
 
-const called = ({ layer, head }) => `layer ${layer + 1}, head ${head + 1}`;
+const headName = ({ layer, head }) => `layer ${layer + 1}, head ${head + 1}`;
 const firstChoice = ({ first }) =>
   first ? "more than to any other token" : "but more to another token";
 const show = (view, { role, layer, head }, token) =>
@@ -112,30 +111,30 @@ const show = (view, { role, layer, head }, token) =>
   </button>`;
 
 function inThisSentence(view) {
-  const found = here(view);
+  const best = bestHeads(view);
   const heading = html`<h4 style="margin-top:1.6rem">In the sentence on this page</h4>`;
-  if (!found)
+  if (!best)
     return html`${heading}
       <p class="reading" style="margin-top:0">
         “<bdi>${view.trace.source.text}</bdi>” has no “it”.
       </p>`;
-  const { words, it, noun, pronoun, step, toNoun, toIt } = found;
+  const { words, it, noun, pronoun, step, toNoun, toIt } = best;
   const { tokens } = view.trace.source;
-  const meant = written(tokens, words[noun]);
+  const nounText = joinPieces(tokens, words[noun]);
   return html`${heading}
     <div class="controls">
-      ${picker({ label: "“it” means", options: words.map((places, i) => [i, written(tokens, places)]), value: noun, choose: (i) => view.turn("coreference.noun", i) })}
+      ${picker({ label: "“it” means", options: words.map((indices, i) => [i, joinPieces(tokens, indices)]), value: noun, choose: (i) => view.setDial("coreference.noun", i) })}
     </div>
     <p class="reading" style="margin-top:0" data-to-noun=${toNoun.weight}>
-      Of all encoder heads, <strong>${called(toNoun)}</strong> looks most from “it” to
-      “<bdi>${meant}</bdi>”, which gets <strong>${number(toNoun.weight, 3)}</strong> of its weight,
-      ${firstChoice(toNoun)}. An even look would give
+      Of all encoder heads, <strong>${headName(toNoun)}</strong> looks most from “it” to
+      “<bdi>${nounText}</bdi>”, which gets <strong>${number(toNoun.weight, 3)}</strong> of its
+      weight, ${firstChoice(toNoun)}. An even look would give
       ${number(words[noun].length / tokens.length, 3)}. ${show(view, toNoun, it[0])}
     </p>
     ${
       toIt
         ? html`<p class="reading" data-to-it=${toIt.weight}>
-            While “<bdi>${pronoun}</bdi>” was written, <strong>${called(toIt)}</strong> of the
+            While “<bdi>${pronoun}</bdi>” was written, <strong>${headName(toIt)}</strong> of the
             cross-attention looked most at “it”: <strong>${number(toIt.weight, 3)}</strong>,
             ${firstChoice(toIt)}. ${show(view, toIt, step)}
           </p>`
@@ -143,11 +142,11 @@ function inThisSentence(view) {
     }
     <p class="reading">
       A look is not a proof.
-      ${view.home.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch a head off and translate again.`}
+      ${view.backend.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch a head off and translate again.`}
     </p>`;
 }
 
-const live = (view) =>
+const ownSentence = (view) =>
   readsEnglish(view)
     ? inThisSentence(view)
     : html`<p class="reading">
@@ -157,12 +156,12 @@ const live = (view) =>
 export function draw(view) {
   const data = view.measured.coreference;
   if (!data)
-    return html`${unmeasured("coreference", "sentences in which “it” must become er, sie or es, and the heads that look from it to its noun.")}${live(view)}`;
+    return html`${missingMeasurement("coreference", "sentences in which “it” must become er, sie or es, and the heads that look from it to its noun.")}${ownSentence(view)}`;
   const s = chosen(view, data);
   const right = data.sentences.filter((x) => x.right).length;
   const [best] = data.best;
   return html` <div class="controls">
-      ${picker({ label: "Sentence", options: data.sentences.map((x, i) => [i, x.source]), value: data.sentences.indexOf(s), choose: (i) => view.turn("coreference.sentence", i) })}
+      ${picker({ label: "Sentence", options: data.sentences.map((x, i) => [i, x.source]), value: data.sentences.indexOf(s), choose: (i) => view.setDial("coreference.sentence", i) })}
     </div>
     <div class="columns">
       <div>
@@ -175,19 +174,19 @@ export function draw(view) {
           needed: <strong>${s.expected}</strong>, written:
           <strong>${s.pronoun ?? "no pronoun"}</strong>
         </p>
-        ${view.home.kind === "live" && readsEnglish(view) ? html`<button type="button" @click=${() => view.ask(s.source)}>Open this sentence</button>` : ""}
+        ${view.backend.kind === "live" && readsEnglish(view) ? html`<button type="button" @click=${() => view.ask(s.source)}>Open this sentence</button>` : ""}
       </div>
       <div>
         <h4>Encoder heads that look most from “it” to the noun</h4>
-        ${bars({ rows: s.heads.map((h) => ({ name: called(h), value: h.weight })), concept: "weight", number, from: 0, to: 1 })}
+        ${bars({ rows: s.heads.map((h) => ({ name: headName(h), value: h.weight })), concept: "weight", number, from: 0, to: 1 })}
         <p class="reading numbers">an even look would give ${number(s.base, 3)}</p>
       </div>
     </div>
     <p class="reading">
       Over all ${data.sentences.length} sentences ${right} pronouns are right.
-      ${data.none ? html`<span class="verdict no">none here</span> No head looks from “it” to its noun in most of them; the one that does so most often, ${called(best)}, has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.` : html`The head ${called(best)} has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.`}
+      ${data.none ? html`<span class="verdict no">none here</span> No head looks from “it” to its noun in most of them; the one that does so most often, ${headName(best)}, has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.` : html`The head ${headName(best)} has the noun as its first choice in <strong>${percent(best.share, 0)}</strong>.`}
     </p>
-    ${live(view)}`;
+    ${ownSentence(view)}`;
 }
 
 export const caption = (view) =>
@@ -195,19 +194,19 @@ export const caption = (view) =>
   Tier … es. The list is translated with a greedy search.
   ${view.measured.coreference ? provenance(view.measured.coreference) : ""}`;
 
-/** The page's own sentence first, then the list; of each the head that looks most from “it” to the noun. */
+/** The page's own sentence first, then the list; each with the head that attends most from “it” to the noun. */
 export const table = (view) => {
-  const found = here(view);
-  const own = found
+  const best = bestHeads(view);
+  const own = best
     ? [
         [
           view.trace.source.text,
           null,
-          found.pronoun ?? "none",
+          best.pronoun ?? "none",
           null,
-          found.toNoun.layer + 1,
-          found.toNoun.head + 1,
-          found.toNoun.weight,
+          best.toNoun.layer + 1,
+          best.toNoun.head + 1,
+          best.toNoun.weight,
         ],
       ]
     : [];
@@ -227,9 +226,9 @@ export const table = (view) => {
 };
 
 export const python = (view) => {
-  const found = here(view);
-  const own = found
-    ? `${opening(view)}it, noun = [${found.it}], [${found.words[found.noun]}]
+  const best = bestHeads(view);
+  const own = best
+    ? `${traceCode(view)}it, noun = [${best.it}], [${best.words[best.noun]}]
 settings, heads = trace.header["model"]["settings"], []
 for layer in range(settings["n_encoder_layers"]):
     weights = trace[f"encoder.layers.{layer}.self_attention.weights"][:, it].mean(1)[:, noun].sum(1)

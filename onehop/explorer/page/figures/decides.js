@@ -1,13 +1,20 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
 import { bars, folded, segments, wordPicker } from "onehop/controls.js";
-import { COMPARED, finding, offEdit, strongestFirst, suspects, wordOf } from "onehop/findings.js";
-import { opening } from "onehop/frame.js";
-import { called, headGrid } from "onehop/headgrid.js";
-import { argmax, largest } from "onehop/maths.js";
-import { number, percent, piece } from "onehop/text.js";
+import {
+  TOP_HEADS,
+  sweepResult,
+  headOffEdit,
+  sortedByEffect,
+  headEffects,
+  wordInQuestion,
+} from "onehop/ablation.js";
+import { traceCode } from "onehop/frame.js";
+import { headName, headGrid } from "onehop/headgrid.js";
+import { argmax, maxOf } from "onehop/maths.js";
+import { number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
-import { written } from "onehop/words.js";
+import { joinPieces } from "onehop/words.js";
 
 export const id = "decides";
 export const item = 21;
@@ -19,55 +26,57 @@ const patch = (concept, strength) =>
   html`<span class="patch"><i style="background:${tint(concept, strength)}"></i></span>`;
 
 function grids(view, heads) {
-  const most = Math.max(1e-9, largest(heads.map((h) => Math.abs(h.effect))));
-  const at = new Map(heads.map((h) => [called(h), h]));
-  const [worst] = strongestFirst(heads);
-  const found = (place) => at.get(called(place));
-  const keys = (place) => view.trace.keys(place.role);
+  const most = Math.max(1e-9, maxOf(heads.map((h) => Math.abs(h.effect))));
+  const byHead = new Map(heads.map((h) => [headName(h), h]));
+  const [strongest] = sortedByEffect(heads);
+  const effectOf = (headRef) => byHead.get(headName(headRef));
+  const keys = (headRef) => view.trace.keys(headRef.role);
   const empty = { content: patch("neutral", 0), tip: null, value: null };
-  const byLook = (place) => {
-    const h = found(place);
+  const byLook = (headRef) => {
+    const h = effectOf(headRef);
     if (!h) return empty;
-    const words = T.look(percent(h.sharp, 0), piece(keys(place)[argmax(h.row)]));
+    const words = T.look(percent(h.maxWeight, 0), piece(keys(headRef)[argmax(h.row)]));
     return {
-      content: patch("weight", Math.sqrt(h.sharp)),
-      tip: `${called(place)}: ${words}`,
+      content: patch("weight", Math.sqrt(h.maxWeight)),
+      tip: `${headName(headRef)}: ${words}`,
       label: words,
-      value: h.sharp,
+      value: h.maxWeight,
     };
   };
-  const byEffect = (place) => {
-    const h = found(place);
+  const byEffect = (headRef) => {
+    const h = effectOf(headRef);
     if (!h) return empty;
-    const [token, p] = h.instead[0];
+    const [token, p] = h.topWithout[0];
     const words = T.effect(number(h.effect, 3), piece(token), percent(p, 0));
     const strength = Math.sqrt(Math.abs(h.effect) / most);
     return {
       content: patch(h.effect < 0 ? "key" : "query", strength),
-      tip: `${called(place)}: ${words}`,
+      tip: `${headName(headRef)}: ${words}`,
       label: words,
       value: h.effect,
     };
   };
-  const marked = (place) => Boolean(worst) && called(place) === called(worst);
+  const isMarked = (headRef) => Boolean(strongest) && headName(headRef) === headName(strongest);
   const look = () =>
     html`<h4 class="gridhead">
         ${T.byLook(piece(view.trace.source.tokens[view.selection.source]))}
       </h4>
-      <div data-grid="look">${headGrid({ view, label: T.lookLabel, cell: byLook, marked })}</div>`;
+      <div data-grid="look">
+        ${headGrid({ view, label: T.lookLabel, cell: byLook, isMarked })}
+      </div>`;
   const effect = () =>
     html`<h4 class="gridhead" data-heading="effect">
         ${view.narrow ? T.byEffectShort : T.byEffect}
       </h4>
       <div data-grid="effect">
-        ${headGrid({ view, label: T.effectLabel, cell: byEffect, marked })}
+        ${headGrid({ view, label: T.effectLabel, cell: byEffect, isMarked })}
       </div>`;
   // A phone has room for one of them.
   const both = { look, effect };
   const one =
     view.dial("decides.grid", "effect") in both ? view.dial("decides.grid", "effect") : "effect";
   const options = Object.keys(both).map((key) => [key, T.grids[key]]);
-  const choose = (key) => view.turn("decides.grid", key);
+  const choose = (key) => view.setDial("decides.grid", key);
   return html`${
       view.narrow
         ? html`<div class="controls" style="margin:0">
@@ -83,62 +92,62 @@ function grids(view, heads) {
     </ul>`;
 }
 
-/** How many heads turn the choice, in words. */
-function turned({ isFirstChoice, turning, heads, alone }) {
+/** How many heads change the first choice, in words. */
+function flippingText({ isFirstChoice, flipping, heads, standsOut }) {
   if (!isFirstChoice) return T.notFirst;
-  if (!turning.length) return T.noneTurns(heads.length);
-  return turning.length === 1
+  if (!flipping.length) return T.noneTurns(heads.length);
+  return flipping.length === 1
     ? T.noOther(heads.length)
-    : T.turning(turning.length, heads.length, alone);
+    : T.flipping(flipping.length, heads.length, standsOut);
 }
 
-/** On a phone what concerns the other heads is folded with the strongest one's look. */
-const rest = (found) => html`${turned(found)} ${T.shared(COMPARED, found.shared)}`;
+/** On a phone, the text about the other heads is folded together with the strongest head's attention. */
+const rest = (result) => html`${flippingText(result)} ${T.overlap(TOP_HEADS, result.overlap)}`;
 
 function verdict(view) {
-  const found = finding(view);
-  const { worst, text, answer, alone, turns, before, after } = found;
-  const [token, p] = worst.instead[0];
+  const result = sweepResult(view);
+  const { strongest, text, answer, standsOut, flips, before, after } = result;
+  const [token, p] = strongest.topWithout[0];
   return html`<p
       class="reading"
       data-decides=${answer}
-      data-strongest="${worst.role}.${worst.layer}.${worst.head}"
+      data-strongest="${strongest.role}.${strongest.layer}.${strongest.head}"
     >
       <span class="verdict ${answer === "none" ? "no" : "yes"}">${T.answers[answer]}</span>
-      ${(alone ? T.decides : T.strongest)(called(worst), text)}
+      ${(standsOut ? T.decides : T.strongest)(headName(strongest), text)}
       ${T.falls(percent(before), percent(after))}
-      ${turns ? T.turns(piece(token), percent(p)) : T.stays(piece(token))}
-      ${view.narrow ? nothing : rest(found)}
+      ${flips ? T.flips(piece(token), percent(p)) : T.stays(piece(token))}
+      ${view.narrow ? nothing : rest(result)}
     </p>
-    ${culprit(view, worst, view.narrow ? html`<p class="reading">${rest(found)}</p>` : nothing)}`;
+    ${strongestHead(view, strongest, view.narrow ? html`<p class="reading">${rest(result)}</p>` : nothing)}`;
 }
 
-/** Where the strongest head looked, and the proof: translate again without it. */
-function culprit(view, worst, others) {
-  const keys = view.trace.keys(worst.role);
-  const edit = offEdit(worst);
-  const order = [...keys.keys()].sort((a, b) => worst.row[b] - worst.row[a]).slice(0, 4);
+/** The strongest head's attention, and a button that translates without it. */
+function strongestHead(view, strongest, others) {
+  const keys = view.trace.keys(strongest.role);
+  const edit = headOffEdit(strongest);
+  const order = [...keys.keys()].sort((a, b) => strongest.row[b] - strongest.row[a]).slice(0, 4);
   const from =
-    worst.role === "encoder"
+    strongest.role === "encoder"
       ? piece(view.trace.source.tokens[view.selection.source])
-      : written(view.trace.target.output_tokens, wordOf(view));
+      : joinPieces(view.trace.target.output_tokens, wordInQuestion(view));
   const off = view.selection.edits.includes(edit);
   const look = bars({
-    rows: order.map((j) => ({ name: piece(keys[j]), value: worst.row[j] })),
+    rows: order.map((j) => ({ name: piece(keys[j]), value: strongest.row[j] })),
     concept: "weight",
     number,
     from: 0,
     to: 1,
   });
-  return html`${folded(view, T.looks(called(worst), from), html`${look}${others}`)}
+  return html`${folded(view, T.looks(headName(strongest), from), html`${look}${others}`)}
     <div class="controls" style="margin:1rem 0 0;gap:.5rem">
       <button
         type="button"
-        @click=${() => view.choose({ role: worst.role, layer: worst.layer, head: worst.head })}
+        @click=${() => view.choose({ role: strongest.role, layer: strongest.layer, head: strongest.head })}
       >
         ${T.show}
       </button>
-      ${view.home.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.edit((edits) => [...new Set([...edits, edit])])}>${T.proof}</button>` : nothing}
+      ${view.backend.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.changeEdits((edits) => [...new Set([...edits, edit])])}>${T.proof}</button>` : nothing}
     </div>`;
 }
 
@@ -154,12 +163,12 @@ function progress({ sweep, stopSweep }) {
   </div>`;
 }
 
-const started = ({ sweep }) => sweep.state === "running" || sweep.parts.length > 0;
+const hasStarted = ({ sweep }) => sweep.state === "running" || sweep.parts.length > 0;
 
 export function draw(view) {
   const { sweep, trace } = view;
   const total = 2 * trace.heads * trace.layers("decoder") + trace.heads * trace.layers("encoder");
-  const heads = started(view) ? suspects(view) : [];
+  const heads = hasStarted(view) ? headEffects(view) : [];
   return html` ${wordPicker(view, T.picker)}
     <div style="height:${view.narrow ? ".4rem" : "1rem"}"></div>
     ${
@@ -174,8 +183,8 @@ export function draw(view) {
               <span>${sweep.state === "cancelled" ? T.cancelled : T.idle}</span>
             </div>`
     }
-    ${sweep.state === "failed" ? html`<div class="trouble"><p>${sweep.error}</p></div>` : nothing}
-    ${started(view) ? grids(view, heads) : nothing}
+    ${sweep.state === "failed" ? html`<div class="error"><p>${sweep.error}</p></div>` : nothing}
+    ${hasStarted(view) ? grids(view, heads) : nothing}
     ${sweep.state === "done" ? verdict(view) : nothing}`;
 }
 
@@ -183,23 +192,23 @@ export const caption = () => T.caption;
 
 export const table = (view) => ({
   columns: ["attention", "layer", "head", "effect", "largest weight", "first choice without it"],
-  rows: suspects(view).map((h) => [
+  rows: headEffects(view).map((h) => [
     h.role,
     h.layer + 1,
     h.head + 1,
     h.effect,
-    h.sharp,
-    h.instead[0][0],
+    h.maxWeight,
+    h.topWithout[0][0],
   ]),
 });
 
 export const python = (view) => {
-  const word = wordOf(view);
-  if (!view.sweep.parts.length) return `${opening(view)}rows = []  # switch the heads off first`;
+  const word = wordInQuestion(view);
+  if (!view.sweep.parts.length) return `${traceCode(view)}rows = []  # switch the heads off first`;
   return `from onehop.interpret.tracer import Tracer
 
 tracer = Tracer.load(${JSON.stringify(view.trace.model.name)})
-${opening(view)
+${traceCode(view)
   .split("\n")
   .slice(2)
   .join("\n")

@@ -1,11 +1,11 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
-import { lines, scale, ticks, written } from "onehop/chart.js";
+import { lines, scale, ticks, tickLabel } from "onehop/chart.js";
 import { folded, pairedBars, slider } from "onehop/controls.js";
-import { opening, provenance, unmeasured } from "onehop/frame.js";
+import { traceCode, provenance, missingMeasurement } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
-import { number, percent } from "onehop/text.js";
+import { number, percent } from "onehop/format.js";
 
 export const id = "dimension";
 export const item = 5;
@@ -24,7 +24,7 @@ const variances = (view) =>
     ),
   );
 
-/** Every real head's variance of q·k as a dot, d_k as a line. */
+/** The variance of q·k in every head as a dot, and d_k as a line. */
 function heads(view) {
   const dots = variances(view);
   const d_k = view.trace.settings.d_k;
@@ -36,7 +36,7 @@ function heads(view) {
     36 +
     ROLES.indexOf(dot.role) * 46 +
     ((dot.layer + 0.5) / view.trace.layers(dot.role) - 0.5) * 30;
-  const here = (d) =>
+  const isSelected = (d) =>
     d.role === view.selection.role &&
     d.layer === view.selection.layer &&
     d.head === view.selection.head;
@@ -47,7 +47,7 @@ function heads(view) {
     aria-label="Variance of q·k in ${dots.length} heads beside d_k = ${d_k}"
   >
     ${ROLES.map((role, i) => svg`<text x=${view.narrow ? 78 : 100} y=${40 + i * 46} text-anchor="end">${ROLE_NAMES[role]}</text>`)}
-    ${ticks(axis, 6).map((t) => svg`<text class="soft" x=${x(t)} y="172" text-anchor="middle">${written(t)}</text>`)}
+    ${ticks(axis, 6).map((t) => svg`<text class="soft" x=${x(t)} y="172" text-anchor="middle">${tickLabel(t)}</text>`)}
     <line class="axis" x1=${view.narrow ? 86 : 110} x2=${width - 14} y1="156" y2="156" />
     <text class="soft" x=${width / 2} y="192" text-anchor="middle">
       variance of q·k over this sentence
@@ -57,22 +57,22 @@ function heads(view) {
     ${dots.map(
       (
         d,
-      ) => svg`<circle cx=${x(Math.max(d.scores, 1e-3))} cy=${y(d)} r=${here(d) ? 6 : 3.6} fill=${here(d) ? "var(--output)" : "var(--key)"} fill-opacity=${here(d) ? 1 : 0.65}
+      ) => svg`<circle cx=${x(Math.max(d.scores, 1e-3))} cy=${y(d)} r=${isSelected(d) ? 6 : 3.6} fill=${isSelected(d) ? "var(--output)" : "var(--key)"} fill-opacity=${isSelected(d) ? 1 : 0.65}
       .tip=${`${ROLE_NAMES[d.role]}, layer ${d.layer + 1}, head ${d.head + 1}: ${number(d.scores, 2)}`} />`,
     )}
   </svg>`;
 }
 
 function sweep(view, data) {
-  const place = Math.min(Number(view.dial("dimension.place", 6)), data.rows.length - 1);
-  const row = data.rows[place];
+  const index = Math.min(Number(view.dial("dimension.place", 6)), data.rows.length - 1);
+  const row = data.rows[index];
   const facts = (part, name) =>
     html`<p class="reading numbers">
       ${name}, on average: largest ${percent(part.top)}, gradient ${number(part.gradient, 4)}
     </p>`;
   const curve = (key) => data.rows.map((r) => [r.d, r[key].gradient]);
   return html` <div class="controls">
-      ${slider({ label: "Dimension d", min: 0, max: data.rows.length - 1, value: place, choose: (p) => view.turn("dimension.place", p), shown: (p) => String(data.rows[p].d) })}
+      ${slider({ label: "Dimension d", min: 0, max: data.rows.length - 1, value: index, choose: (p) => view.setDial("dimension.place", p), shown: (p) => String(data.rows[p].d) })}
     </div>
     <div class="formula">
       <math
@@ -126,7 +126,7 @@ function sweep(view, data) {
 
 export function draw(view) {
   const data = view.measured.dimension;
-  return html` ${data ? sweep(view, data) : unmeasured("dimension", "random queries and keys in growing dimensions.")}
+  return html` ${data ? sweep(view, data) : missingMeasurement("dimension", "random queries and keys in growing dimensions.")}
   ${folded(view, "And the real heads?", heads(view))}`;
 }
 
@@ -154,7 +154,7 @@ export const table = (view) => ({
 
 export const python = (
   view,
-) => `${opening(view)}names = {"encoder": "encoder self", "decoder": "decoder self", "cross": "cross"}
+) => `${traceCode(view)}names = {"encoder": "encoder self", "decoder": "decoder self", "cross": "cross"}
 kinds = {"encoder": "encoder.layers.{}.self_attention", "decoder": "decoder.layers.{}.self_attention", "cross": "decoder.layers.{}.cross_attention"}
 settings, rows = trace.header["model"]["settings"], []
 for role, path in kinds.items():

@@ -1,10 +1,10 @@
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { scale, ticks, written } from "onehop/chart.js";
+import { scale, ticks, tickLabel } from "onehop/chart.js";
 import { bars, segments, tokenPicker } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
+import { traceCode } from "onehop/frame.js";
 import { argmax, dot, norm, range } from "onehop/maths.js";
-import { linked, mystery, nounOf } from "onehop/story.js";
-import { clipped, number, piece } from "onehop/text.js";
+import { alignedSource, openingStep, antecedent } from "onehop/verdict.js";
+import { clipped, number, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "embeddings";
@@ -26,24 +26,26 @@ const TENSORS = { embedding: "embeddings", scaled: "scaled", positioned: "positi
 
 const side = (view) => (view.selection.role === "encoder" ? "source" : "target");
 
-/** The tokens that go in; of the translation they begin with the start sign. */
+/** The input tokens; those of the target begin with the start token. */
 const inputs = (view) =>
   side(view) === "source" ? view.trace.source.tokens : view.trace.target.input_tokens;
 
-/** The place of the cursor's word among them: a written piece goes in one place later, the last one never. */
-const placeOf = (view) =>
+/**
+ * The index of the cursor's word among the inputs. Target inputs are shifted by one, and the last piece is no input.
+ */
+const tokenIndex = (view) =>
   side(view) === "source" ? view.token : Math.min(view.token + 1, inputs(view).length - 1);
 
-/** The start sign has no neighbours. */
+/** The start token has no neighbours. */
 function neighbours(view) {
   const { neighbours: all } = view.trace.json;
   return side(view) === "source"
-    ? all.source[placeOf(view)]
-    : (all.target[placeOf(view) - 1] ?? []);
+    ? all.source[tokenIndex(view)]
+    : (all.target[tokenIndex(view) - 1] ?? []);
 }
 
 const length = (view, stage) =>
-  norm(view.trace.tensor(`${side(view)}_input.${TENSORS[stage]}`).at({ token: placeOf(view) }));
+  norm(view.trace.tensor(`${side(view)}_input.${TENSORS[stage]}`).at({ token: tokenIndex(view) }));
 
 function extent(points) {
   const [xs, ys] = [points.map((p) => p[0]), points.map((p) => p[1])];
@@ -55,16 +57,19 @@ function extent(points) {
   return [wide(xs), wide(ys)];
 }
 
-/** Labels that do not lie on each other or on the first point: each takes the first free place around its own. */
-export function placed(labels, width, height) {
-  const taken = [];
-  const free = (box) =>
-    taken.every(
+/**
+ * Labels that overlap neither each other nor the first point: each takes the first free position around its own
+ * point.
+ */
+function placeLabels(labels, width, height) {
+  const occupied = [];
+  const isFree = (box) =>
+    occupied.every(
       (b) => box.x + box.w < b.x || b.x + b.w < box.x || box.y + box.h < b.y || b.y + b.h < box.y,
     );
   return labels.map((label) => {
     const w = 6.6 * [...label.text].length + 4;
-    const around = [
+    const offsets = [
       [7, 4],
       [-w - 3, 4],
       [-w / 2, -8],
@@ -76,11 +81,11 @@ export function placed(labels, width, height) {
       [-w / 2, -20],
       [-w / 2, 28],
     ];
-    for (const [dx, dy] of around) {
+    for (const [dx, dy] of offsets) {
       const box = { x: label.x + dx, y: label.y + dy - 10, w, h: 13 };
-      if (box.x < 0 || box.x + w > width || box.y < 0 || box.y + 13 > height || !free(box))
+      if (box.x < 0 || box.x + w > width || box.y < 0 || box.y + 13 > height || !isFree(box))
         continue;
-      taken.push(box, { x: labels[0].x - 5, y: labels[0].y - 5, w: 10, h: 10 });
+      occupied.push(box, { x: labels[0].x - 5, y: labels[0].y - 5, w: 10, h: 10 });
       return { ...label, at: [box.x + 2, label.y + dy] };
     }
     return { ...label, at: null };
@@ -91,15 +96,15 @@ function picture(view, stage) {
   const projection = view.trace.json.projection;
   const points = projection[side(view)][stage];
   const near = stage === "embedding" ? neighbours(view) : [];
-  const grown = stage === "embedding" ? 1 : Math.sqrt(view.trace.settings.d_model);
-  const cloud = projection.cloud.map(([x, y]) => [x * grown, y * grown]);
+  const scaleUp = stage === "embedding" ? 1 : Math.sqrt(view.trace.settings.d_model);
+  const cloud = projection.cloud.map(([x, y]) => [x * scaleUp, y * scaleUp]);
   const [width, height] = view.narrow ? [340, 320] : [620, 400];
   const [left, down] = [0, 1].map(
     (axis) => cloud.map((p) => p[axis]).sort((a, b) => a - b)[Math.floor(cloud.length / 2)] ?? 0,
   );
-  const away = cloud.map(([x, y]) => Math.hypot(x - left, y - down));
-  const reach = away.toSorted((a, b) => a - b)[Math.floor(0.97 * cloud.length)];
-  const core = cloud.filter((_, i) => away[i] <= reach);
+  const distances = cloud.map(([x, y]) => Math.hypot(x - left, y - down));
+  const radius = distances.toSorted((a, b) => a - b)[Math.floor(0.97 * cloud.length)];
+  const core = cloud.filter((_, i) => distances[i] <= radius);
   const [xs, ys] = extent([
     ...points,
     ...near.map((n) => n.xy),
@@ -108,9 +113,9 @@ function picture(view, stage) {
   ]);
   const across = scale(xs, 34, width - 8);
   const up = scale(ys, height - 24, 8);
-  const [tokens, here] = [inputs(view), placeOf(view)];
-  const order = [here, ...tokens.keys()].filter((t, i, all) => all.indexOf(t) === i);
-  const labels = placed(
+  const [tokens, current] = [inputs(view), tokenIndex(view)];
+  const order = [current, ...tokens.keys()].filter((t, i, all) => all.indexOf(t) === i);
+  const labels = placeLabels(
     [
       ...order.map((i) => ({
         text: clipped(tokens[i]),
@@ -127,10 +132,10 @@ function picture(view, stage) {
     viewBox="0 0 ${width} ${height}"
     style="width:100%;max-width:${width}px"
     role="img"
-    aria-label="${tokens.length} pieces as points in two dimensions; ${piece(tokens[here])} is chosen"
+    aria-label="${tokens.length} pieces as points in two dimensions; ${piece(tokens[current])} is chosen"
   >
-    ${ticks(xs, 4).map((t) => svg`<text class="soft number" x=${across(t)} y=${height - 6} text-anchor="middle">${written(t)}</text>`)}
-    ${ticks(ys, 4).map((t) => svg`<text class="soft number" x="28" y=${up(t) + 4} text-anchor="end">${written(t)}</text>`)}
+    ${ticks(xs, 4).map((t) => svg`<text class="soft number" x=${across(t)} y=${height - 6} text-anchor="middle">${tickLabel(t)}</text>`)}
+    ${ticks(ys, 4).map((t) => svg`<text class="soft number" x="28" y=${up(t) + 4} text-anchor="end">${tickLabel(t)}</text>`)}
     <path
       fill="none"
       stroke="var(--rule-strong)"
@@ -147,19 +152,19 @@ function picture(view, stage) {
           })
         : nothing
     }
-    ${near.map((n) => svg`<line x1=${across(points[here][0])} y1=${up(points[here][1])} x2=${across(n.xy[0])} y2=${up(n.xy[1])} stroke="var(--rule-strong)" stroke-dasharray="2 3" /><circle cx=${across(n.xy[0])} cy=${up(n.xy[1])} r="3" fill="var(--neutral)" .tip=${`${piece(n.token)}: cosine ${number(n.cosine, 3)}`} />`)}
-    ${points.map(([x, y], i) => svg`<circle cx=${across(x)} cy=${up(y)} r=${i === here ? 6 : 4} fill=${i === here ? "var(--output)" : "var(--query)"} .tip=${`${piece(tokens[i])}: ${number(x, 2)}, ${number(y, 2)}`} />`)}
-    ${labels.filter((l) => l.at).map((l) => svg`<text x=${l.at[0]} y=${l.at[1]} class=${l.i === null ? "soft" : ""} font-weight=${l.i === here ? 700 : 400} font-style=${l.i === null ? "italic" : "normal"} paint-order="stroke" stroke="var(--panel)" stroke-width="3">${l.text}</text>`)}
+    ${near.map((n) => svg`<line x1=${across(points[current][0])} y1=${up(points[current][1])} x2=${across(n.xy[0])} y2=${up(n.xy[1])} stroke="var(--rule-strong)" stroke-dasharray="2 3" /><circle cx=${across(n.xy[0])} cy=${up(n.xy[1])} r="3" fill="var(--neutral)" .tip=${`${piece(n.token)}: cosine ${number(n.cosine, 3)}`} />`)}
+    ${points.map(([x, y], i) => svg`<circle cx=${across(x)} cy=${up(y)} r=${i === current ? 6 : 4} fill=${i === current ? "var(--output)" : "var(--query)"} .tip=${`${piece(tokens[i])}: ${number(x, 2)}, ${number(y, 2)}`} />`)}
+    ${labels.filter((l) => l.at).map((l) => svg`<text x=${l.at[0]} y=${l.at[1]} class=${l.i === null ? "soft" : ""} font-weight=${l.i === current ? 700 : 400} font-style=${l.i === null ? "italic" : "normal"} paint-order="stroke" stroke="var(--panel)" stroke-width="3">${l.text}</text>`)}
   </svg>`;
 }
 
 const isWord = (token) => /\p{L}/u.test(token);
 
-/** Whether the pronoun lies near the noun that it means, before any word has looked at another. */
+/** Whether the pronoun's embedding is near that of its noun. */
 function nearNoun({ trace, measured }) {
-  const noun = nounOf(trace, measured);
+  const noun = antecedent(trace, measured);
   if (noun === null) return nothing;
-  const pronoun = linked(trace, mystery(trace, measured));
+  const pronoun = alignedSource(trace, openingStep(trace, measured));
   if (noun === pronoun) return nothing;
   const { tokens } = trace.source;
   const vectors = range(tokens.length).map((token) =>
@@ -190,7 +195,7 @@ export function draw(view) {
   const tokens = side(view) === "source" ? inputs(view) : inputs(view).slice(1);
   const near = neighbours(view);
   return html` <div class="controls">
-      ${segments({ name: "embeddings-stage", label: "Which stage", options: STAGES, value: stage, choose: (s) => view.turn("embeddings.stage", s) })}
+      ${segments({ name: "embeddings-stage", label: "Which stage", options: STAGES, value: stage, choose: (s) => view.setDial("embeddings.stage", s) })}
     </div>
     ${tokenPicker({ label: "Token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     <div
@@ -199,7 +204,7 @@ export function draw(view) {
     >
       <div style="grid-column:span ${view.narrow ? 1 : 2}">${picture(view, stage)}</div>
       <div>
-        <h4>Nearest to “<bdi>${piece(inputs(view)[placeOf(view)])}</bdi>” by cosine</h4>
+        <h4>Nearest to “<bdi>${piece(inputs(view)[tokenIndex(view)])}</bdi>” by cosine</h4>
         ${
           near.length
             ? bars({
@@ -232,6 +237,6 @@ export const table = (view) => ({
 });
 
 export const python = (view) => {
-  const place = side(view) === "source" ? view.token : placeOf(view) - 1;
-  return `${opening(view)}rows = [[n["token"], n["cosine"]] for n in ${place < 0 ? "[]" : `trace.header["neighbours"]["${side(view)}"][${place}]`}]`;
+  const index = side(view) === "source" ? view.token : tokenIndex(view) - 1;
+  return `${traceCode(view)}rows = [[n["token"], n["cosine"]] for n in ${index < 0 ? "[]" : `trace.header["neighbours"]["${side(view)}"][${index}]`}]`;
 };

@@ -2,7 +2,7 @@ import { html, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { bars, segments, slider } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
-import { number, power } from "onehop/text.js";
+import { number, power } from "onehop/format.js";
 
 export const id = "family";
 export const item = 20;
@@ -16,8 +16,8 @@ const TOPICS = [
   ["subsets", "subsets"],
 ];
 
-/** Rate of the paper's schedule. */
-export const rate = (step, d_model, warmup) =>
+/** The learning rate of the paper's schedule. */
+const rate = (step, d_model, warmup) =>
   d_model ** -0.5 * Math.min(step ** -0.5, step * warmup ** -1.5);
 
 const block = (x, y, width, text, concept) =>
@@ -66,7 +66,7 @@ function norms(view) {
           ["pre", "pre-norm, most since"],
         ],
         value: kind,
-        choose: (k) => view.turn("family.norm", k),
+        choose: (k) => view.setDial("family.norm", k),
       })}
     </div>
     ${order(kind === "pre")}
@@ -95,7 +95,7 @@ function smoothing(view) {
   const right = 1 - epsilon + epsilon / vocabulary;
   const step = view.trace.steps[0];
   return html` <div class="controls">
-      ${slider({ label: "ε", min: 0, max: 0.5, step: 0.05, value: epsilon, choose: (e) => view.turn("family.epsilon", e), shown: (e) => number(e, 2) })}
+      ${slider({ label: "ε", min: 0, max: 0.5, step: 0.05, value: epsilon, choose: (e) => view.setDial("family.epsilon", e), shown: (e) => number(e, 2) })}
     </div>
     ${bars({
       rows: [
@@ -123,7 +123,7 @@ function warm(view) {
     .map((i) => Math.max(1, (i * 20000) / 120))
     .map((s) => [s, rate(s, d, warmup)]);
   return html` <div class="controls">
-      ${slider({ label: "Warm-up steps", min: 500, max: 12000, step: 500, value: warmup, choose: (w) => view.turn("family.warmup", w) })}
+      ${slider({ label: "Warm-up steps", min: 500, max: 12000, step: 500, value: warmup, choose: (w) => view.setDial("family.warmup", w) })}
     </div>
     <div class="formula">
       <math
@@ -155,7 +155,7 @@ const KINDS = {
   decoder: ["decoder only", "GPT: no source, so no cross-attention; go on writing", ["decoder"]],
 };
 
-/** The parts of both halves from the bottom up, with the wires between them; what a kind leaves out is dashed and pale. */
+/** Both stacks from the bottom up. Parts that a kind leaves out are dashed and pale. */
 function wires(lit) {
   const has = (part) => lit.includes(part);
   const style = (part) => (has(part) ? "" : "opacity:.28");
@@ -166,7 +166,7 @@ function wires(lit) {
     svg`<path data-wire=${part} d=${d} fill="none" stroke="var(--${concept})" stroke-width=${concept === "output" ? 2.4 : 1.8} stroke-dasharray=${dash(part)} style=${style(part)} />`;
   const tip = (part, x, y) =>
     svg`<path d="M${x - 5} ${y + 9}L${x} ${y}L${x + 5} ${y + 9}z" fill="var(--rule-strong)" style=${style(part)} />`;
-  /** From under a sub-layer around it to its upper edge: what came in is added to what came out. */
+  /** A residual connection around a sub-layer. */
   const round = (part, x, y, side) =>
     wire(part, `M${x + 66} ${y + 45}H${x + 66 + side * 82}V${y - 10}H${x + 66}`, "output");
   const label = (part, x, y, text) =>
@@ -198,7 +198,7 @@ function subsets(view) {
   const kind = view.dial("family.subset", "both");
   const [name, use, lit] = KINDS[kind];
   return html` <div class="controls">
-      ${segments({ name: "family-subset", label: "Which parts", options: Object.entries(KINDS).map(([k, [text]]) => [k, text]), value: kind, choose: (k) => view.turn("family.subset", k) })}
+      ${segments({ name: "family-subset", label: "Which parts", options: Object.entries(KINDS).map(([k, [text]]) => [k, text]), value: kind, choose: (k) => view.setDial("family.subset", k) })}
     </div>
     ${wires(lit)}
     <ul class="legend">
@@ -213,7 +213,7 @@ function subsets(view) {
 export function draw(view) {
   const topic = view.dial("family.topic", "norm");
   return html` <div class="controls">
-      ${segments({ name: "family-topic", label: "Topic", options: TOPICS, value: topic, choose: (t) => view.turn("family.topic", t) })}
+      ${segments({ name: "family-topic", label: "Topic", options: TOPICS, value: topic, choose: (t) => view.setDial("family.topic", t) })}
     </div>
     ${{ norm: norms, smoothing, warmup: warm, subsets }[topic](view)}`;
 }

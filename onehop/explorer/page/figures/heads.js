@@ -1,14 +1,14 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { pixelPicture } from "onehop/colour.js";
+import { cachedImage } from "onehop/colour.js";
 import { folded, pairedBars, roving, segments } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
-import { called, headGrid } from "onehop/headgrid.js";
+import { traceCode } from "onehop/frame.js";
+import { headName, headGrid } from "onehop/headgrid.js";
 import { shade } from "onehop/heatmap.js";
 import { entropy, mean, range, sum } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
-import { number, piece } from "onehop/text.js";
-import { shareOf } from "onehop/tips.js";
-import { barsOf } from "onehop/words.js";
+import { number, piece } from "onehop/format.js";
+import { relativePosition } from "onehop/tips.js";
+import { barData } from "onehop/words.js";
 
 export const id = "heads";
 export const item = 8;
@@ -18,7 +18,7 @@ export const needs = ["{attention}.weights"];
 const tensor = (view, role, layer) => view.trace.tensor(`${view.trace.path(role, layer)}.weights`);
 const averaged = (rows) => rows[0].map((_, j) => mean(rows.map((row) => row[j])));
 
-/** The chosen token's row in every head of the chosen layer. */
+/** The selected token's row in every head of the selected layer. */
 function headRows(view) {
   const { role, layer } = view.selection;
   return range(view.trace.heads).map((head) =>
@@ -26,36 +26,36 @@ function headRows(view) {
   );
 }
 
-/** Half the summed difference: 0 for the same distribution, 1 for none in common. */
+/** Total variation distance: 0 for equal distributions, 1 for disjoint ones. */
 const distance = (a, b) => sum(a.map((x, j) => Math.abs(x - b[j]))) / 2;
 
-const picture = (view, place) => {
-  const weights = tensor(view, place.role, place.layer);
+const picture = (view, headRef) => {
+  const weights = tensor(view, headRef.role, headRef.layer);
   const [, queries, keys] = weights.shape;
-  const source = pixelPicture(
-    `${view.stamp} ${place.role} ${place.layer} ${place.head}`,
-    () => weights.rows({ head: place.head }).map((row) => Array.from(row, shade)),
+  const source = cachedImage(
+    `${view.traceKey} ${headRef.role} ${headRef.layer} ${headRef.head}`,
+    () => weights.rows({ head: headRef.head }).map((row) => Array.from(row, shade)),
     view.rgb("weight"),
   );
   return html`<img alt="" style="--ratio:${keys} / ${queries}" src=${source} />`;
 };
 
-const cell = (view) => (place) => ({
-  content: picture(view, place),
-  tip: (event) => cellTip(view, place, event),
+const cell = (view) => (headRef) => ({
+  content: picture(view, headRef),
+  tip: (event) => cellTip(view, headRef, event),
 });
 
-/** Which weight the mouse is over in a small picture. */
+/** The weight under the mouse in a small picture. */
 function cellTip(view, { role, layer, head }, event) {
   const [queries, keys] = [view.trace.queries(role), view.trace.keys(role)];
-  const [x, y] = shareOf(event, event.target.closest("button").querySelector("img"));
+  const [x, y] = relativePosition(event, event.target.closest("button").querySelector("img"));
   const [i, j] = [Math.floor(y * queries.length), Math.floor(x * keys.length)];
-  const name = called({ role, layer, head });
+  const name = headName({ role, layer, head });
   if (!(i in queries && j in keys)) return name;
   return `${name}: ${piece(queries[i])} → ${piece(keys[j])} ${number(tensor(view, role, layer).at({ head, query: i, key: j }), 3)}`;
 }
 
-/** One layer, large: its heads side by side. */
+/** The heads of one layer, larger. */
 function oneLayer(view) {
   const { role, layer, head } = view.selection;
   const choose = (h) => view.choose({ head: h });
@@ -67,19 +67,19 @@ function oneLayer(view) {
     style="grid-template-columns:repeat(${view.narrow ? Math.min(4, view.trace.heads) : view.trace.heads}, 1fr)"
   >
     ${range(view.trace.heads).map((h) => {
-      const place = { role, layer, head: h };
+      const headRef = { role, layer, head: h };
       return html`<button
         type="button"
         class="small"
-        data-place=${h}
+        data-index=${h}
         aria-pressed=${h === head}
         tabindex=${h === head ? 0 : -1}
-        aria-label=${called(place)}
-        .tip=${(event) => cellTip(view, place, event)}
+        aria-label=${headName(headRef)}
+        .tip=${(event) => cellTip(view, headRef, event)}
         @click=${() => choose(h)}
         @keydown=${roving(h, view.trace.heads, choose)}
       >
-        ${picture(view, place)}
+        ${picture(view, headRef)}
       </button>`;
     })}
   </div>`;
@@ -90,8 +90,8 @@ export function draw(view) {
   const { role, layer, head } = view.selection;
   const rows = headRows(view);
   const average = averaged(rows);
-  const shown = barsOf(view, view.trace.keys(role));
-  const [chosen, mixed] = [rows[head], average].map(shown.added);
+  const shown = barData(view, view.trace.keys(role));
+  const [chosen, mixed] = [rows[head], average].map(shown.sumByWord);
   const pairs = rows.flatMap((a, i) => rows.slice(i + 1).map((b) => distance(a, b)));
   const total = ROLES.reduce((n, r) => n + view.trace.layers(r) * view.trace.heads, 0);
   const options = [
@@ -99,7 +99,7 @@ export function draw(view) {
     ["layer", `layer ${layer + 1}`],
   ];
   return html` <div class="controls">
-      ${segments({ name: "heads-show", label: "Which heads", options, value: show, choose: (s) => view.turn("heads.show", s) })}
+      ${segments({ name: "heads-show", label: "Which heads", options, value: show, choose: (s) => view.setDial("heads.show", s) })}
       <button
         type="button"
         @click=${() => view.choose({ head: (head + view.trace.heads - 1) % view.trace.heads })}
@@ -140,8 +140,8 @@ export function draw(view) {
 }
 
 export const caption = (view) =>
-  html`Each small picture is one head's matrix, rows ask and columns are asked, shaded by the root
-  of the
+  html`Each small picture is one head's matrix: rows are queries, columns are keys, and shades
+  follow the square root of the
   weight${view.dial("heads.show", "all") === "layer" ? "" : "; a line of pictures is a layer, a column a head"}.
   Click one and the whole page follows.`;
 
@@ -161,6 +161,6 @@ export const python = (view) => {
     role === "decoder"
       ? 'trace.header["target"]["input_tokens"]'
       : 'trace.header["source"]["tokens"]';
-  return `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][:, ${view.token}].astype(float)
+  return `${traceCode(view)}weights = trace["${view.trace.path(role, layer)}.weights"][:, ${view.token}].astype(float)
 rows = [[key, *map(float, weights[:, j]), float(weights[:, j].mean())] for j, key in enumerate(${keys})]`;
 };

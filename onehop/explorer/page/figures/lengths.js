@@ -1,32 +1,33 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { folded, slider } from "onehop/controls.js";
-import { provenance, scoredOn, unmeasured } from "onehop/frame.js";
-import { largest } from "onehop/maths.js";
-import { number } from "onehop/text.js";
+import { provenance, scoreNote, missingMeasurement } from "onehop/frame.js";
+import { maxOf } from "onehop/maths.js";
+import { number } from "onehop/format.js";
 
 export const id = "lengths";
 export const item = 23;
 export const title = "Quality by length, up to the longest training sentence and beyond";
 export const needs = [];
 
-/** Whether every text of a bucket is longer than any sentence of the training. */
+/** Whether every text of a bucket is longer than the longest training sentence. */
 const beyond = (data, bucket) => bucket.from > data.trained_to;
 
-/** What the slider's bucket has to do with the training. */
+/** How the selected bucket relates to the lengths in training. */
 function reached(data, bucket) {
   const limit = html`The training kept no sentence of more than ${data.trained_to} pieces`;
   if (beyond(data, bucket))
     return html`${limit}: these texts are longer than anything it trained on.`;
-  const further = data.buckets.some((b) => beyond(data, b));
-  return html`${limit}; ${further ? "the shaded part lies beyond" : "no text here is beyond that"}.`;
+  const hasLonger = data.buckets.some((b) => beyond(data, b));
+  return html`${limit};
+  ${hasLonger ? "the shaded part lies beyond" : "no text here is beyond that"}.`;
 }
 
 export function draw(view) {
   const data = view.measured.lengths;
-  if (!data) return unmeasured("lengths", "translation quality by sentence length.");
-  const place = Math.min(Number(view.dial("lengths.place", 0)), data.buckets.length - 1);
-  const here = data.buckets[place];
+  if (!data) return missingMeasurement("lengths", "translation quality by sentence length.");
+  const index = Math.min(Number(view.dial("lengths.place", 0)), data.buckets.length - 1);
+  const bucket = data.buckets[index];
   const longest = data.buckets.at(-1).mean_length;
   const zone =
     longest > data.trained_to ? { from: data.trained_to, label: "never trained on" } : null;
@@ -36,23 +37,23 @@ export function draw(view) {
       view: v,
       label: `${name} against the length of the text`,
       x: { min: 0, max: longest, label: "length in pieces" },
-      y: { min: 0, max: 1.1 * largest(points.map(([, y]) => y)), label: name },
+      y: { min: 0, max: 1.1 * maxOf(points.map(([, y]) => y)), label: name },
       series: [{ name, concept: "output", dots: true, points }],
-      mark: here.mean_length,
+      mark: bucket.mean_length,
       zone,
       height,
     });
   };
   const small = { ...view, narrow: true };
   return html` <div class="controls">
-      ${slider({ label: "Length in pieces", min: 0, max: data.buckets.length - 1, value: place, choose: (p) => view.turn("lengths.place", p), shown: (p) => `${data.buckets[p].from}–${data.buckets[p].to}` })}
+      ${slider({ label: "Length in pieces", min: 0, max: data.buckets.length - 1, value: index, choose: (p) => view.setDial("lengths.place", p), shown: (p) => `${data.buckets[p].from}–${data.buckets[p].to}` })}
     </div>
     ${chart(view, "chrF", (b) => b.chrf, 250)}
     <p class="reading">
-      ${here.sentences} ${here.sentences === 1 ? "text" : "texts"} of ${here.from} to ${here.to}
-      pieces: BLEU <strong>${number(here.bleu, 1)}</strong>, chrF
-      <strong>${number(here.chrf, 1)}</strong>${data.set ? ` on ${data.set}` : ""}.
-      ${reached(data, here)}
+      ${bucket.sentences} ${bucket.sentences === 1 ? "text" : "texts"} of ${bucket.from} to
+      ${bucket.to} pieces: BLEU <strong>${number(bucket.bleu, 1)}</strong>, chrF
+      <strong>${number(bucket.chrf, 1)}</strong>${data.set ? ` on ${data.set}` : ""}.
+      ${reached(data, bucket)}
     </p>
     ${folded(
       view,
@@ -72,7 +73,7 @@ export const caption = (view) => {
     return html`A sine is defined at every position. Whether the layers above know what to do there
     is another matter.`;
   return html`Long texts are neighbouring sentences joined and translated in one piece; at most
-  ${data.most} texts a length. ${scoredOn(data)} ${provenance(data)}`;
+  ${data.most} texts a length. ${scoreNote(data)} ${provenance(data)}`;
 };
 
 export const table = (view) => ({

@@ -1,9 +1,9 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { scale } from "onehop/chart.js";
 import { wordPicker } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
+import { traceCode } from "onehop/frame.js";
 import { argmax, range } from "onehop/maths.js";
-import { clipped, percent, piece } from "onehop/text.js";
+import { clipped, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "lens";
@@ -17,9 +17,9 @@ const CANDIDATES = 3;
 const CONCEPTS = ["output", "query", "value"];
 const DASHES = ["none", "6 4", "2 3"];
 
-const stepOf = (view) => (view.cursor.side === "target" ? view.cursor.place : view.selection.step);
+const stepOf = (view) => (view.cursor.side === "target" ? view.cursor.index : view.selection.step);
 
-/** The likeliest pieces at the end, each with its probability after every layer. */
+/** The final top candidates with their probabilities after every layer. */
 function curves(view) {
   const step = stepOf(view);
   const { top } = view.trace.steps[step];
@@ -30,8 +30,8 @@ function curves(view) {
   }));
 }
 
-/** The layer that changes the lead of the likeliest piece over its best rival most. */
-function turn(view) {
+/** The layer that most changes the top candidate's lead over its best rival. */
+function decidingLayer(view) {
   const all = curves(view);
   const lead = view.trace.json.lens.map(
     (_, l) => all[0].points[l] - Math.max(...all.slice(1).map((c) => c.points[l])),
@@ -40,14 +40,14 @@ function turn(view) {
   return argmax(steps);
 }
 
-/** Names at the ends of their lines, pushed apart where they would lie on each other. */
-function ends(ys, gap) {
+/** Label positions, pushed apart where they would overlap. */
+function spreadEnds(ys, gap) {
   const order = [...ys.keys()].sort((a, b) => ys[a] - ys[b]);
-  const placed = [...ys];
+  const positions = [...ys];
   order.forEach((i, k) => {
-    if (k) placed[i] = Math.max(placed[i], placed[order[k - 1]] + gap);
+    if (k) positions[i] = Math.max(positions[i], positions[order[k - 1]] + gap);
   });
-  return placed;
+  return positions;
 }
 
 function picture(view) {
@@ -58,7 +58,7 @@ function picture(view) {
   const [left, right, top, bottom] = [46, width - (view.narrow ? 78 : 120), 14, height - 78];
   const x = (l) => left + ((right - left) * l) / Math.max(1, layers - 1);
   const y = scale({ min: 0, max: 1 }, bottom, top);
-  const labels = ends(
+  const labels = spreadEnds(
     all.map((c) => y(c.points.at(-1))),
     16,
   );
@@ -91,7 +91,7 @@ function picture(view) {
 
 export function draw(view) {
   const { lens } = view.trace.json;
-  const [step, at, tokens] = [stepOf(view), turn(view), view.trace.target.output_tokens];
+  const [step, at, tokens] = [stepOf(view), decidingLayer(view), view.trace.target.output_tokens];
   const first = (layer) => [piece(layer[step].top[0].token), percent(layer[step].top[0].p)];
   const [before, after] = [at ? first(lens[at - 1]) : null, first(lens[at])];
   const overruled = before && before[0] !== after[0] && at === lens.length - 1;
@@ -120,7 +120,7 @@ export const table = (view) => ({
   ]),
 });
 
-export const python = (view) => `${opening(view)}rows = []
+export const python = (view) => `${traceCode(view)}rows = []
 for layer, steps in enumerate(trace.header["lens"]):
     first = steps[${stepOf(view)}]["top"][0]
     rows.append([layer + 1, first["token"], first["p"], *steps[${stepOf(view)}]["candidates"][:${Math.min(CANDIDATES, view.trace.steps[stepOf(view)].top.length)}]])`;

@@ -1,9 +1,9 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { bars, segments } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
+import { traceCode } from "onehop/frame.js";
 import { argmax } from "onehop/maths.js";
-import { number, piece } from "onehop/text.js";
-import { barsOf } from "onehop/words.js";
+import { number, piece } from "onehop/format.js";
+import { barData } from "onehop/words.js";
 
 export const id = "lookup";
 export const item = 26;
@@ -30,12 +30,12 @@ const row = (view) =>
     view.trace.part(view.selection, "weights").at({ head: view.selection.head, query: view.token }),
   );
 
-/** How much each key gives: all from the best in a dictionary, the real weights otherwise. */
-const given = (view, kind) =>
+/** The share of each key: one key gets everything in a dictionary, else the real weights. */
+const sharesOf = (view, kind) =>
   row(view).map((w, j, all) => (kind === "dictionary" ? Number(j === argmax(all)) : w));
 
-/** What matches is the head's own affair: seldom the same word again. */
-function matched(view, query, keys) {
+/** The best key is seldom the same word: it is what this head has learned to match. */
+function matchNote(view, query, keys) {
   const best = piece(keys[argmax(row(view))]);
   return html`Here “<bdi>${query}</bdi>” comes with the query that this head made for it, and that
     fits the key of “<strong><bdi>${best}</bdi></strong
@@ -46,14 +46,14 @@ function matched(view, query, keys) {
 export function draw(view) {
   const kind = view.dial("lookup.kind", "dictionary");
   const keys = view.trace.keys(view.selection.role);
-  const shown = barsOf(view, keys);
-  const shares = shown.added(given(view, kind));
+  const shown = barData(view, keys);
+  const shares = shown.sumByWord(sharesOf(view, kind));
   const query = piece(view.trace.queries(view.selection.role)[view.token]);
   return html` <div class="controls">
-      ${segments({ name: "lookup-kind", label: "Which picture", options: Object.entries(PICTURES).map(([k, [name]]) => [k, name]), value: kind, choose: (k) => view.turn("lookup.kind", k) })}
+      ${segments({ name: "lookup-kind", label: "Which picture", options: Object.entries(PICTURES).map(([k, [name]]) => [k, name]), value: kind, choose: (k) => view.setDial("lookup.kind", k) })}
     </div>
     <p class="reading" style="margin-top:0">
-      ${PICTURES[kind][1]} ${kind === "dictionary" ? matched(view, query, keys) : nothing}
+      ${PICTURES[kind][1]} ${kind === "dictionary" ? matchNote(view, query, keys) : nothing}
     </p>
     <h4 style="margin-top:1rem">
       <span class="c-query">query</span> “<bdi>${query}</bdi>”: what each
@@ -70,7 +70,7 @@ export const table = (view) => {
   const kind = view.dial("lookup.kind", "dictionary");
   return {
     columns: ["key", "share"],
-    rows: view.trace.keyPieces(view.selection.role).map((k, j) => [k, given(view, kind)[j]]),
+    rows: view.trace.keyPieces(view.selection.role).map((k, j) => [k, sharesOf(view, kind)[j]]),
   };
 };
 
@@ -81,6 +81,6 @@ export const python = (view) => {
     role === "decoder"
       ? 'trace.header["target"]["input_tokens"]'
       : 'trace.header["source"]["tokens"]';
-  return `${opening(view)}weights = trace["${view.trace.path(role, layer)}.weights"][${head}, ${view.token}]
+  return `${traceCode(view)}weights = trace["${view.trace.path(role, layer)}.weights"][${head}, ${view.token}]
 ${hard ? "weights = [int(j == weights.argmax()) for j in range(len(weights))]\n" : ""}rows = [[key, float(weight)] for key, weight in zip(${keys}, weights)]`;
 };

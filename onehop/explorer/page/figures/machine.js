@@ -1,12 +1,12 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { segments } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
-import { called } from "onehop/headgrid.js";
+import { traceCode } from "onehop/frame.js";
+import { headName } from "onehop/headgrid.js";
 import { dotScene, headScene, keyOf } from "onehop/machine/head.js";
 import { layerScene, stackOf } from "onehop/machine/layer.js";
-import { LEVELS, crumbs, levelOf, size, zoom } from "onehop/machine/parts.js";
-import { FAMILY, whole } from "onehop/machine/whole.js";
-import { count, number, piece, short } from "onehop/text.js";
+import { LEVELS, breadcrumbs, currentLevel, parameterCount, zoom } from "onehop/machine/parts.js";
+import { FAMILY, machineScene } from "onehop/machine/whole.js";
+import { count, number, piece, short } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "machine";
@@ -22,33 +22,38 @@ export const needs = [
 ];
 
 const T = TEXTS.machine;
-const SCENES = { whole, layer: layerScene, head: headScene, dot: dotScene };
+const SCENES = { whole: machineScene, layer: layerScene, head: headScene, dot: dotScene };
 
-/** The way down to the level on show. */
-function way(view) {
+/** The levels from the whole machine down to the current one. */
+function levelPath(view) {
   const { role, layer } = view.selection;
   const [queries, keys] = [view.trace.queries(role), view.trace.keys(role)];
   const names = {
     whole: () => T.whole,
     layer: () => T.layer(stackOf(view), layer + 1),
-    head: () => called(view.selection),
+    head: () => headName(view.selection),
     dot: () => `${piece(queries[view.token])} · ${piece(keys[keyOf(view)])}`,
   };
-  return LEVELS.slice(0, LEVELS.indexOf(levelOf(view)) + 1).map((level) => [level, names[level]()]);
+  return LEVELS.slice(0, LEVELS.indexOf(currentLevel(view)) + 1).map((level) => [
+    level,
+    names[level](),
+  ]);
 }
 
 function ratio(view, stack) {
   const path = `${stack}.layers.0`;
-  const attention = size(view, `${path}.self_attention`) + size(view, `${path}.cross_attention`);
-  return size(view, `${path}.feed_forward`) / attention;
+  const attention =
+    parameterCount(view, `${path}.self_attention`) +
+    parameterCount(view, `${path}.cross_attention`);
+  return parameterCount(view, `${path}.feed_forward`) / attention;
 }
 
-/** What the whole picture says in numbers. */
+/** The numbers below the whole machine. */
 function facts(view) {
   const chosen = view.dial("machine.family", "transformer");
   const family = chosen in FAMILY ? chosen : "transformer";
   const options = Object.entries(FAMILY).map(([key, { name }]) => [key, name]);
-  const choose = (key) => view.turn("machine.family", key);
+  const choose = (key) => view.setDial("machine.family", key);
   const [encoder, decoder] = ["encoder", "decoder"].map((stack) => number(ratio(view, stack), 2));
   return html`<div class="controls" style="margin:1rem 0 0">
       ${segments({ name: "machine-family", label: T.family.label, options, value: family, choose })}
@@ -56,20 +61,20 @@ function facts(view) {
     </div>
     <p class="reading">
       ${T.ratio(encoder, decoder)}
-      ${T.tied(view.trace.settings.tied ? short(size(view, "embedding")) : null)}
+      ${T.tied(view.trace.settings.tied ? short(parameterCount(view, "embedding")) : null)}
       ${T.inAll(count(view.trace.model.parameters))}
     </p>`;
 }
 
 const step = (view) => (event) => {
-  const at = LEVELS.indexOf(levelOf(view));
+  const at = LEVELS.indexOf(currentLevel(view));
   if (event.key === "Escape" && at > 0) zoom(view, event, LEVELS[at - 1]);
 };
 
 export function draw(view) {
-  const level = levelOf(view);
+  const level = currentLevel(view);
   return html`<div class="machine" data-level=${level} tabindex="-1" @keydown=${step(view)}>
-      ${crumbs(view, way(view))}
+      ${breadcrumbs(view, levelPath(view))}
       <div class="scene">${SCENES[level](view)}</div>
     </div>
     ${level === "whole" ? facts(view) : nothing}`;
@@ -81,12 +86,12 @@ export const caption = (view) =>
     layer: () => T.captions.layer(view.trace.settings.norm === "pre"),
     head: () => T.captions.head,
     dot: () => T.captions.dot,
-  })[levelOf(view)]();
+  })[currentLevel(view)]();
 
 export const table = (view) => ({
   columns: ["box", "parameters"],
   rows: Object.entries(view.trace.model.boxes).filter(([name]) => !/\.(weight|bias)$/.test(name)),
 });
 
-export const python = (view) => `${opening(view)}boxes = trace.header["model"]["boxes"]
+export const python = (view) => `${traceCode(view)}boxes = trace.header["model"]["boxes"]
 rows = [[name, count] for name, count in boxes.items() if not name.endswith((".weight", ".bias"))]`;

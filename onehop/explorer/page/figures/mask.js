@@ -1,10 +1,10 @@
 import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { pairedBars, toggle } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
-import { largest, mean, range, softmax, sum } from "onehop/maths.js";
+import { traceCode } from "onehop/frame.js";
+import { maxOf, mean, range, softmax, sum } from "onehop/maths.js";
 import { divisor } from "onehop/recompute.js";
 import { frameOf, player } from "onehop/player.js";
-import { number, percent, piece } from "onehop/text.js";
+import { number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "mask";
@@ -14,45 +14,45 @@ export const needs = ["{attention}.scores", "{attention}.weights"];
 
 const T = TEXTS.mask;
 
-/** The decoder's own attention in the chosen layer, whatever role is chosen elsewhere. */
-const place = (view) => ({
+/** The decoder self-attention head in the selected layer, whatever role is selected. */
+const decoderHead = (view) => ({
   role: "decoder",
   layer: Math.min(view.selection.layer, view.trace.layers("decoder") - 1),
   head: view.selection.head,
 });
 
-/** Weights with the mask as recorded, or from the same scores without it. */
+/** The recorded weights, or those from the same scores without the mask. */
 function rowsOf(view, on) {
-  const at = place(view);
+  const headRef = decoderHead(view);
   if (on)
     return view.trace
-      .part(at, "weights")
-      .rows({ head: at.head })
+      .part(headRef, "weights")
+      .rows({ head: headRef.head })
       .map((row) => Array.from(row));
-  const by = divisor(view.trace, at);
+  const scale = divisor(view.trace, headRef);
   return view.trace
-    .part(at, "scores")
-    .rows({ head: at.head })
-    .map((row) => softmax(Array.from(row, (s) => s / by)));
+    .part(headRef, "scores")
+    .rows({ head: headRef.head })
+    .map((row) => softmax(Array.from(row, (s) => s / scale)));
 }
 
 const future = (rows) => rows.map((row, i) => sum(row.slice(i + 1)));
 
 function leak(view) {
-  const found = view.trace.json.leak;
-  if (!found)
+  const leakData = view.trace.json.leak;
+  if (!leakData)
     return html`<p class="reading">
       The mask is off in the whole model now, so there is nothing to compare.
     </p>`;
   const written = view.trace.target.output_tokens;
   const [masked, unmasked] = ["masked", "unmasked"].map((key) =>
-    mean(found.probability.map((p) => p[key])),
+    mean(leakData.probability.map((p) => p[key])),
   );
   return html` <h4 style="margin-top:1.4rem">
       What the leak does: the probability of each written piece
     </h4>
     ${pairedBars({
-      rows: found.probability.map((p, i) => ({
+      rows: leakData.probability.map((p, i) => ({
         name: piece(written[i]),
         values: [p.masked, p.unmasked],
       })),
@@ -70,17 +70,17 @@ function leak(view) {
     </p>`;
 }
 
-/** The recorded scores, divided; what the mask makes of them is −∞. */
-function scaledRows(view, fallen) {
-  const at = place(view);
-  const by = divisor(view.trace, at);
+/** The scaled scores, with −∞ in the rows that are masked already. */
+function scaledRows(view, maskedRows) {
+  const headRef = decoderHead(view);
+  const scale = divisor(view.trace, headRef);
   return view.trace
-    .part(at, "scores")
-    .rows({ head: at.head })
-    .map((row, i) => Array.from(row, (s, j) => (i < fallen && j > i ? -Infinity : s / by)));
+    .part(headRef, "scores")
+    .rows({ head: headRef.head })
+    .map((row, i) => Array.from(row, (s, j) => (i < maskedRows && j > i ? -Infinity : s / scale)));
 }
 
-/** One of three pictures of the same rows. `strength` is between −1 and 1; below zero another colour. */
+/** One of three pictures of the same rows. `strength` is between −1 and 1; negative values have another colour. */
 function triangle(view, { name, heading, rows, strength }) {
   const tokens = view.trace.target.input_tokens;
   const n = tokens.length;
@@ -109,22 +109,22 @@ export function draw(view) {
   const on = view.dial("mask.on", "yes") === "yes";
   const all = view.trace.steps.length;
   const frame = frameOf(view, id, all);
-  const fallen = on ? frame : 0; // rows that the mask has reached
+  const maskedRows = on ? frame : 0; // rows that the animation has masked
   const [masked, unmasked] = [rowsOf(view, true), rowsOf(view, false)];
-  const rows = masked.map((row, i) => (i < fallen ? row : unmasked[i]));
+  const rows = masked.map((row, i) => (i < maskedRows ? row : unmasked[i]));
   const after = future(rows);
-  const { layer, head } = place(view);
+  const { layer, head } = decoderHead(view);
   const open = scaledRows(view, 0);
-  const top = largest(open.flat().map(Math.abs)) || 1;
+  const top = maxOf(open.flat().map(Math.abs)) || 1;
   const signed = (value) => Math.sign(value) * Math.sqrt(Math.abs(value) / top);
   return html` <div class="controls">
-      ${toggle({ label: "causal mask", on, choose: (yes) => view.turn("mask.on", yes ? "yes" : "no") })}
+      ${toggle({ label: "causal mask", on, choose: (yes) => view.setDial("mask.on", yes ? "yes" : "no") })}
       <span>decoder self-attention, layer ${layer + 1}, head ${head + 1}</span>
     </div>
-    ${on ? player(view, { id, frames: all, label: T.player, says: frame ? T.fallen(piece(view.trace.queries("decoder")[frame - 1]), all - frame) : T.none }) : nothing}
+    ${on ? player(view, { id, frames: all, label: T.player, status: frame ? T.fallen(piece(view.trace.queries("decoder")[frame - 1]), all - frame) : T.none }) : nothing}
     <div class="triangles">
       ${triangle(view, { name: "scores", heading: T.headings[0], rows: open, strength: signed })}
-      ${triangle(view, { name: "masked", heading: T.headings[1], rows: scaledRows(view, fallen), strength: signed })}
+      ${triangle(view, { name: "masked", heading: T.headings[1], rows: scaledRows(view, maskedRows), strength: signed })}
       ${triangle(view, { name: "weights", heading: T.headings[2], rows, strength: (w) => Math.sqrt(w) })}
     </div>
     <ul class="legend">
@@ -136,16 +136,16 @@ export function draw(view) {
     <p class="reading">
       Weight on the future:
       <strong class="numbers" data-future=${sum(after)}
-        >${fallen === all && sum(after) === 0 ? "exactly 0" : number(mean(after), 3)}</strong
+        >${maskedRows === all && sum(after) === 0 ? "exactly 0" : number(mean(after), 3)}</strong
       >
-      ${fallen === all ? "in every row: −∞ before the softmax, 0 after it." : "of each row on average, if nothing forbids it."}
+      ${maskedRows === all ? "in every row: −∞ before the softmax, 0 after it." : "of each row on average, if nothing forbids it."}
     </p>
     ${leak(view)}`;
 }
 
 export const caption = () =>
-  html`Rows ask from the top down, columns are asked from left to right; shaded by the root. Without
-  the mask the weights are this head's own recorded scores, put through the softmax unhidden.`;
+  html`Each row is a query, each column a key; shades follow the square root of the weight. Without
+  the mask, the weights are the softmax of this head's recorded scores.`;
 
 export const table = (view) => {
   const on = rowsOf(view, true);
@@ -158,12 +158,12 @@ export const table = (view) => {
 };
 
 export const python = (view) => {
-  const at = place(view);
-  const path = view.trace.path("decoder", at.layer);
+  const headRef = decoderHead(view);
+  const path = view.trace.path("decoder", headRef.layer);
   return `import numpy as np
 
-${opening(view)}masked = trace["${path}.weights"][${at.head}].astype(float)
-scaled = trace["${path}.scores"][${at.head}].astype(float) / ${divisor(view.trace, at)}
+${traceCode(view)}masked = trace["${path}.weights"][${headRef.head}].astype(float)
+scaled = trace["${path}.scores"][${headRef.head}].astype(float) / ${divisor(view.trace, headRef)}
 powers = np.exp(scaled - scaled.max(-1, keepdims=True))
 unmasked = powers / powers.sum(-1, keepdims=True)
 tokens = trace.header["target"]["input_tokens"]

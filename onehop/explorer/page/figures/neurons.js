@@ -1,11 +1,11 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
-import { pixelPicture } from "onehop/colour.js";
+import { cachedImage } from "onehop/colour.js";
 import { picker, tokenPicker } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
-import { largest, range } from "onehop/maths.js";
-import { count, number, percent, piece } from "onehop/text.js";
+import { traceCode } from "onehop/frame.js";
+import { maxOf, range } from "onehop/maths.js";
+import { count, number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
-import { shareOf } from "onehop/tips.js";
+import { relativePosition } from "onehop/tips.js";
 
 export const id = "neurons";
 export const item = 13;
@@ -20,13 +20,13 @@ const stackOf = (view) => (view.selection.role === "encoder" ? "encoder" : "deco
 const pathOf = (view) => `${stackOf(view)}.layers.${view.selection.layer}.feed_forward.hidden`;
 const hiddenOf = (view) => Array.from(view.trace.tensor(pathOf(view)).at({ token: view.token }));
 
-/** The places of the neurons with the largest output, the strongest first. */
+/** The indices of the neurons with the largest outputs, in descending order. */
 const strongest = (hidden) =>
   [...hidden.keys()].sort((a, b) => Math.abs(hidden[b]) - Math.abs(hidden[a])).slice(0, STRONGEST);
 
-/** All neurons of the position as a field of cells, row after row. */
+/** All neurons of the position as a field of cells. */
 function field(view, hidden) {
-  const top = Math.max(1e-9, largest(hidden.map(Math.abs)));
+  const top = Math.max(1e-9, maxOf(hidden.map(Math.abs)));
   const across = view.narrow ? WIDE / 2 : WIDE;
   const down = Math.ceil(hidden.length / across);
   const strengths = () =>
@@ -34,7 +34,7 @@ function field(view, hidden) {
       range(across).map((c) => Math.sqrt(Math.abs(hidden[r * across + c] ?? 0) / top)),
     );
   const tip = (event) => {
-    const [x, y] = shareOf(event, event.target);
+    const [x, y] = relativePosition(event, event.target);
     const i = Math.floor(y * down) * across + Math.floor(x * across);
     return i in hidden ? T.neuron(i + 1, number(hidden[i], 3)) : null;
   };
@@ -43,22 +43,22 @@ function field(view, hidden) {
     style="--ratio:${across} / ${down}"
     .tip=${tip}
     alt=${T.field(count(hidden.length))}
-    src=${pixelPicture(`${view.stamp} ${pathOf(view)} ${view.token} ${across}`, strengths, view.rgb("value"))}
+    src=${cachedImage(`${view.traceKey} ${pathOf(view)} ${view.token} ${across}`, strengths, view.rgb("value"))}
   />`;
 }
 
-const words = (found) =>
-  html`${found.map((t, i) => html`${i ? ", " : ""}<bdi>${piece(t.token)}</bdi>`)}`;
+const words = (tokens) =>
+  html`${tokens.map((t, i) => html`${i ? ", " : ""}<bdi>${piece(t.token)}</bdi>`)}`;
 
-function writes(view, hidden, places) {
+function writtenTokens(view, hidden, indices) {
   const { layer } = view.selection;
   const stack = stackOf(view);
-  const found = view.resource(
-    `neurons ${view.trace.model.hash} ${stack} ${layer} ${places.join()}`,
-    () => view.home.neurons(stack, layer, places),
+  const response = view.resource(
+    `neurons ${view.trace.model.hash} ${stack} ${layer} ${indices.join()}`,
+    () => view.backend.neurons(stack, layer, indices),
   );
-  if (found.error) return html`<p class="reading">${found.error}</p>`;
-  if (!found.value) return html`<p class="reading" role="status">${T.reading}</p>`;
+  if (response.error) return html`<p class="reading">${response.error}</p>`;
+  if (!response.value) return html`<p class="reading" role="status">${T.reading}</p>`;
   return html`<div
       class="scroll"
       tabindex="0"
@@ -72,7 +72,7 @@ function writes(view, hidden, places) {
           </tr>
         </thead>
         <tbody>
-          ${found.value.map(
+          ${response.value.map(
             (n) =>
               html`<tr data-neuron=${n.neuron}>
                 <th scope="row">${n.neuron + 1}</th>
@@ -95,7 +95,7 @@ function writes(view, hidden, places) {
 export function draw(view) {
   const { trace, selection } = view;
   const hidden = hiddenOf(view);
-  const places = strongest(hidden);
+  const indices = strongest(hidden);
   const fires = hidden.filter((h) => h > 0).length;
   const tokens = trace.queries(selection.role);
   return html` ${tokenPicker({ label: T.picker, tokens, value: selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
@@ -107,8 +107,8 @@ export function draw(view) {
       ${T.fires(piece(tokens[view.token]), count(fires), count(hidden.length), percent(fires / hidden.length))}
     </p>
     ${field(view, hidden)}
-    <h4 style="margin-top:1.3rem">${T.strongest(view.narrow ? 4 : places.length)}</h4>
-    ${writes(view, hidden, view.narrow ? places.slice(0, 4) : places)}`;
+    <h4 style="margin-top:1.3rem">${T.strongest(view.narrow ? 4 : indices.length)}</h4>
+    ${writtenTokens(view, hidden, view.narrow ? indices.slice(0, 4) : indices)}`;
 }
 
 export const caption = (view) => {
@@ -123,6 +123,6 @@ export const table = (view) => {
 
 export const python = (view) => `import numpy as np
 
-${opening(view)}hidden = trace["${pathOf(view)}"][${view.token}].astype(float)
+${traceCode(view)}hidden = trace["${pathOf(view)}"][${view.token}].astype(float)
 order = np.argsort(-np.abs(hidden), kind="stable")[:${STRONGEST}].tolist()
 rows = [[i + 1, float(hidden[i])] for i in order]`;

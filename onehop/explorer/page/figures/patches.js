@@ -1,10 +1,10 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { bars, folded, picker, roving } from "onehop/controls.js";
-import { provenance, quoted, unmeasured } from "onehop/frame.js";
+import { provenance, pythonString, missingMeasurement } from "onehop/frame.js";
 import { shade } from "onehop/heatmap.js";
 import { argmax, range, sum } from "onehop/maths.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
-import { count, number, percent } from "onehop/text.js";
+import { count, number, percent } from "onehop/format.js";
 
 export const id = "patches";
 export const item = 26;
@@ -13,7 +13,7 @@ export const needs = [];
 
 const weightsOf = new WeakMap();
 
-/** Every weight of the recorded images, decoded once. */
+/** The weights of all recorded images, decoded once. */
 function tensor(data) {
   if (!weightsOf.has(data))
     weightsOf.set(
@@ -23,7 +23,10 @@ function tensor(data) {
   return weightsOf.get(data);
 }
 
-/** The image, head and token on show: this is another model than the translator, so they are the figure's own. */
+/**
+ * The selected image, head and token. They are the figure's own dials, because this is another model than the
+ * translator.
+ */
 function chosen(view, data) {
   const dial = (name, fallback, length) =>
     Math.max(
@@ -44,16 +47,15 @@ function chosen(view, data) {
 const row = (data, { image, layer, head, token }) =>
   tensor(data).at({ image, layer, head, query: token });
 
-/** A token's name: the one in front gathers, the others are where they lie. */
-const named = (token, across) =>
+const tokenName = (token, across) =>
   token === 0
     ? "gathering token"
     : `patch ${Math.ceil(token / across)}, ${((token - 1) % across) + 1}`;
-const spoken = (token, across) => `${token === 0 ? "the " : ""}${named(token, across)}`;
-const described = (image) =>
+const tokenPhrase = (token, across) => `${token === 0 ? "the " : ""}${tokenName(token, across)}`;
+const imageLabel = (image) =>
   `${argmax(image.probabilities) === image.digit ? "a" : "misread: a"} ${image.digit}`;
 
-/** Pixels of an image, or of one patch of it, as squares of grey. */
+/** The pixels of an image or patch as grey squares. */
 const grey = (value, white) =>
   `color-mix(in srgb, var(--text) ${Math.round((100 * value) / white)}%, var(--panel))`;
 const pixels = (rows, white, size) =>
@@ -73,38 +75,38 @@ const patchOf = (data, image, token, across) => {
     .map((line) => line.slice(left, left + data.patch));
 };
 
-/** The image under the weights of the chosen token in one head. */
-function looked(data, place, size) {
-  const weights = row(data, place);
+/** The attention of the selected token in one head, drawn over the image. */
+function attentionOverlay(data, state, size) {
+  const weights = row(data, state);
   const top = Math.max(...weights);
-  const { across, token } = place;
+  const { across, token } = state;
   const step = size / across;
   return svg`<g>${range(across * across).map((t) => svg`<rect x=${(t % across) * step} y=${Math.floor(t / across) * step} width=${step} height=${step} fill="var(--weight)" fill-opacity=${(0.85 * shade(weights[t + 1] / top)).toFixed(3)} .tip=${size > 100 ? `patch ${Math.floor(t / across) + 1}, ${(t % across) + 1}: ${number(weights[t + 1], 4)}` : null} />`)}
     ${token ? svg`<rect x=${((token - 1) % across) * step + 1} y=${Math.floor((token - 1) / across) * step + 1} width=${step - 2} height=${step - 2} fill="none" stroke="var(--query)" stroke-width=${size > 100 ? 3 : 2} />` : ""}</g>`;
 }
 
-function picture(data, place) {
-  const { across, image } = place;
+function picture(data, state) {
+  const { across, image } = state;
   const lines = range(across + 1)
     .map((i) => `M${(i * 160) / across} 0V160M0 ${(i * 160) / across}H160`)
     .join("");
-  const label = `${described(data.images[image])} in ${across} by ${across} patches; shaded is where ${spoken(place.token, across)} looks`;
+  const label = `${imageLabel(data.images[image])} in ${across} by ${across} patches; shaded is where ${tokenPhrase(state.token, across)} looks`;
   return html`<div class="pair">
-    <svg viewBox="0 0 160 160" role="img" aria-label="The image: ${described(data.images[image])}">
+    <svg viewBox="0 0 160 160" role="img" aria-label="The image: ${imageLabel(data.images[image])}">
       ${pixels(data.images[image].pixels, data.white, 160 / data.side)}
       <path d=${lines} stroke="var(--rule)" stroke-width="1" />
     </svg>
     <svg viewBox="0 0 160 160" role="img" aria-label=${label}>
-      ${looked(data, place, 160)}
+      ${attentionOverlay(data, state, 160)}
       <path d=${lines} stroke="var(--rule)" stroke-width="1" />
     </svg>
   </div>`;
 }
 
-/** The sentence that the network reads: the gathering token and the patches, row by row. */
-function strip(view, data, place) {
-  const { across, tokens, image } = place;
-  const choose = (token) => view.turn("patches.token", token);
+/** The input sequence: the gathering token and the patches, row by row. */
+function strip(view, data, state) {
+  const { across, tokens, image } = state;
+  const choose = (token) => view.setDial("patches.token", token);
   return html`<div
     class="tokens patches"
     role="radiogroup"
@@ -116,10 +118,10 @@ function strip(view, data, place) {
         html`<button
           role="radio"
           type="button"
-          data-place=${token}
-          aria-checked=${token === place.token}
-          tabindex=${token === place.token ? 0 : -1}
-          aria-label=${named(token, across)}
+          data-index=${token}
+          aria-checked=${token === state.token}
+          tabindex=${token === state.token ? 0 : -1}
+          aria-label=${tokenName(token, across)}
           @click=${() => choose(token)}
           @keydown=${roving(token, tokens, choose)}
         >
@@ -129,8 +131,8 @@ function strip(view, data, place) {
   </div>`;
 }
 
-function heads(view, data, place) {
-  const turn = (layer, head) => view.turnAll({ "patches.layer": layer, "patches.head": head });
+function heads(view, data, state) {
+  const turn = (layer, head) => view.setDials({ "patches.layer": layer, "patches.head": head });
   const total = data.layers * data.heads;
   const walk = (next) => turn(Math.floor(next / data.heads), next % data.heads);
   return html`<div
@@ -142,12 +144,12 @@ function heads(view, data, place) {
   >
     ${range(total).map((i) => {
       const [layer, head] = [Math.floor(i / data.heads), i % data.heads];
-      const on = layer === place.layer && head === place.head;
+      const on = layer === state.layer && head === state.head;
       return html`<button
         type="button"
         role="radio"
         class="small"
-        data-place=${i}
+        data-index=${i}
         aria-checked=${on}
         tabindex=${on ? 0 : -1}
         aria-label="layer ${layer + 1}, head ${head + 1}"
@@ -156,7 +158,7 @@ function heads(view, data, place) {
       >
         <svg viewBox="0 0 40 40" aria-hidden="true">
           <rect width="40" height="40" fill="var(--sunken)" />
-          ${looked(data, { ...place, layer, head }, 40)}</svg
+          ${attentionOverlay(data, { ...state, layer, head }, 40)}</svg
         ><span>${layer + 1}.${head + 1}</span>
       </button>`;
     })}
@@ -165,29 +167,30 @@ function heads(view, data, place) {
 
 export function draw(view) {
   const data = view.measured.patches;
-  if (!data) return unmeasured("patches", "images, and where a vision model looks in them.");
-  const place = chosen(view, data);
-  const image = data.images[place.image];
-  const weights = Array.from(row(data, place));
+  if (!data)
+    return missingMeasurement("patches", "images, and where a vision model looks in them.");
+  const state = chosen(view, data);
+  const image = data.images[state.image];
+  const weights = Array.from(row(data, state));
   const read = argmax(image.probabilities);
   const top = argmax(weights);
   return html` <div class="controls">
-      ${picker({ label: "Image", options: data.images.map((one, i) => [i, described(one)]), value: place.image, choose: (i) => view.turn("patches.image", i) })}
+      ${picker({ label: "Image", options: data.images.map((one, i) => [i, imageLabel(one)]), value: state.image, choose: (i) => view.setDial("patches.image", i) })}
       <span
-        >${place.tokens} tokens: ${place.tokens - 1} patches of ${data.patch} × ${data.patch}
+        >${state.tokens} tokens: ${state.tokens - 1} patches of ${data.patch} × ${data.patch}
         pixels, and one that gathers the answer</span
       >
     </div>
-    ${strip(view, data, place)}
+    ${strip(view, data, state)}
     <div class="columns" style="margin-top:1.2rem">
       <div>
         <h4>
-          Where ${spoken(place.token, place.across)} looks, layer ${place.layer + 1}, head
-          ${place.head + 1}
+          Where ${tokenPhrase(state.token, state.across)} looks, layer ${state.layer + 1}, head
+          ${state.head + 1}
         </h4>
-        ${picture(data, place)}
+        ${picture(data, state)}
       </div>
-      <div>${folded(view, "Every layer, every head", heads(view, data, place))}</div>
+      <div>${folded(view, "Every layer, every head", heads(view, data, state))}</div>
       <div>
         ${folded(view, "What it reads", bars({ rows: image.probabilities.map((p, digit) => ({ name: String(digit), value: p })), concept: "output", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: read }))}
       </div>
@@ -197,8 +200,8 @@ export function draw(view) {
         >${read === image.digit ? "right" : "wrong"}</span
       >
       It is a ${image.digit}, read as <strong>${read}</strong>. Most goes to
-      <strong>${spoken(top, place.across)}</strong> (${percent(weights[top])}); the row adds up to
-      <span class="numbers" data-patch-sum=${sum(weights)}>${number(sum(weights), 3)}</span>.
+      <strong>${tokenPhrase(top, state.across)}</strong> (${percent(weights[top])}); the row adds up
+      to <span class="numbers" data-patch-sum=${sum(weights)}>${number(sum(weights), 3)}</span>.
     </p>`;
 }
 
@@ -214,22 +217,24 @@ export const caption = (view) => {
 
 export const table = (view) => {
   const data = view.measured.patches;
-  const place = data && chosen(view, data);
+  const state = data && chosen(view, data);
   return {
     columns: ["token that is looked at", "weight"],
-    rows: data ? Array.from(row(data, place), (w, token) => [named(token, place.across), w]) : [],
+    rows: data
+      ? Array.from(row(data, state), (w, token) => [tokenName(token, state.across), w])
+      : [],
   };
 };
 
 export const python = (view) => {
   const data = view.measured.patches;
-  const place = data ? chosen(view, data) : { image: 0, layer: 0, head: 0, token: 0, across: 1 };
-  const source = data?.file ? `patches_in(${quoted(data.file)})` : 'measured()["patches"]';
+  const state = data ? chosen(view, data) : { image: 0, layer: 0, head: 0, token: 0, across: 1 };
+  const source = data?.file ? `patches_in(${pythonString(data.file)})` : 'measured()["patches"]';
   return `from onehop.explorer.content import ${data?.file ? "patches_in" : "measured"}
 from onehop.interpret.trace_file import unpack
 
 data = ${source}
-weights = unpack(data)["weights"].values[${place.image}, ${place.layer}, ${place.head}, ${place.token}] if data else []
-names = ["gathering token", *(f"patch {i // ${place.across} + 1}, {i % ${place.across} + 1}" for i in range(${place.across ** 2}))]
+weights = unpack(data)["weights"].values[${state.image}, ${state.layer}, ${state.head}, ${state.token}] if data else []
+names = ["gathering token", *(f"patch {i // ${state.across} + 1}, {i % ${state.across} + 1}" for i in range(${state.across ** 2}))]
 rows = [[name, float(weight)] for name, weight in zip(names, weights)]`;
 };

@@ -1,9 +1,9 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { segments, slider } from "onehop/controls.js";
-import { provenance, unmeasured } from "onehop/frame.js";
+import { provenance, missingMeasurement } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
-import { number } from "onehop/text.js";
+import { number } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "paths";
@@ -47,7 +47,7 @@ function chain(view, n, attention) {
   </svg>`;
 }
 
-/** What is kept of n words: one vector of fixed size that all must share, or a vector each. */
+/** What is kept of n words: one fixed-size vector that all share, or one vector each. */
 function memory(view, n, attention) {
   const width = view.narrow ? 340 : 680;
   const { d_model } = view.trace.settings;
@@ -92,9 +92,9 @@ export function draw(view) {
           ["attention", "self-attention"],
         ],
         value: kind,
-        choose: (k) => view.turn("paths.kind", k),
+        choose: (k) => view.setDial("paths.kind", k),
       })}
-      ${slider({ label: "Sentence length", min: 2, max: 64, value: n, choose: (v) => view.turn("paths.length", v) })}
+      ${slider({ label: "Sentence length", min: 2, max: 64, value: n, choose: (v) => view.setDial("paths.length", v) })}
     </div>
     ${chain(view, n, kind === "attention")}
     <p class="reading">
@@ -106,7 +106,7 @@ export function draw(view) {
     </p>
     ${memory(view, n, kind === "attention")}
     <h4 style="margin-top:1.4rem">What is left of the gradient on the way</h4>
-    ${data ? measured(view, data, n) : unmeasured("paths", "how much gradient reaches a word, by distance.")}`;
+    ${data ? measured(view, data, n) : missingMeasurement("paths", "how much gradient reaches a word, by distance.")}`;
 }
 
 function measured(view, data, n) {
@@ -146,7 +146,8 @@ export const caption = (view) =>
   view.measured.paths
     ? html`Fresh layers with random weights, not the translation model.
       ${provenance(view.measured.paths)}`
-    : html`A chain carries a word hand to hand; attention hands it over.`;
+    : html`A recurrent network passes information from word to word; attention reaches any word
+      directly.`;
 
 export const table = (view) => {
   const n = Number(view.dial("paths.length", 12));

@@ -1,10 +1,10 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { pixelPicture, tint } from "onehop/colour.js";
+import { cachedImage, tint } from "onehop/colour.js";
 import { roving } from "onehop/controls.js";
-import { provenance, unmeasured } from "onehop/frame.js";
+import { provenance, missingMeasurement } from "onehop/frame.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
-import { percent } from "onehop/text.js";
-import { shareOf } from "onehop/tips.js";
+import { percent } from "onehop/format.js";
+import { relativePosition } from "onehop/tips.js";
 
 export const id = "patterns";
 export const item = 21;
@@ -15,10 +15,10 @@ const key = (pattern) => `${pattern.name}, ${ROLE_NAMES[pattern.role]}`;
 const chosen = (view, data) =>
   data.patterns.find((p) => key(p) === view.dial("patterns.name", "")) ?? data.patterns[0];
 
-/** Percent without digits; only what always holds is 100. */
-const whole = (share) => (share < 1 ? Math.min(99, Math.round(100 * share)) : 100);
+/** Percent without digits; only a share of exactly 1 is shown as 100. */
+const wholePercent = (share) => (share < 1 ? Math.min(99, Math.round(100 * share)) : 100);
 
-/** All heads in the order of the share, as numbers of sentences. */
+/** All heads with their counts of sentences, in descending order. */
 function ranked({ all, sentences }) {
   const heads = all.flatMap((row, layer) =>
     row.map((share, head) => ({ layer, head, times: Math.round(share * sentences) })),
@@ -26,9 +26,9 @@ function ranked({ all, sentences }) {
   return heads.sort((a, b) => b.times - a.times);
 }
 
-const called = ({ layer, head }) => `layer ${layer + 1}, head ${head + 1}`;
+const headName = ({ layer, head }) => `layer ${layer + 1}, head ${head + 1}`;
 
-/** The clearest head, or all that share the first place; then the next. */
+/** The best head, or all that share the first rank, and the next one. */
 function clearest(pattern) {
   const heads = ranked(pattern);
   const first = heads.filter((h) => h.times === heads[0].times);
@@ -37,26 +37,26 @@ function clearest(pattern) {
       <strong>${first[0].times}</strong> of ${pattern.sentences} sentences.`;
   const next = heads[first.length];
   return html`${first.length > 1 ? "Equally clear" : "The clearest"}: ${ROLE_NAMES[pattern.role]},
-    ${first.map(called).join("; ")}, where it holds in <strong>${first[0].times}</strong> of
-    ${pattern.sentences} sentences${next ? `; next ${called(next)} with ${next.times}` : ""}.`;
+    ${first.map(headName).join("; ")}, where it holds in <strong>${first[0].times}</strong> of
+    ${pattern.sentences} sentences${next ? `; next ${headName(next)} with ${next.times}` : ""}.`;
 }
 
-/** Every pattern as a small grid of all heads; the chosen one stands large below. */
+/** Every pattern as a small grid of all heads. */
 function overview(view, { patterns }, pattern) {
-  const choose = (i) => view.turn("patterns.name", key(patterns[i]));
+  const choose = (i) => view.setDial("patterns.name", key(patterns[i]));
   const small = (p, i) => {
     const tip = (event) => {
-      const [x, y] = shareOf(event, event.target);
+      const [x, y] = relativePosition(event, event.target);
       const [layer, head] = [Math.floor(y * p.all.length), Math.floor(x * p.all[0].length)];
       const share = p.all[layer]?.[head];
-      return share === undefined ? null : `${called({ layer, head })}: ${whole(share)} %`;
+      return share === undefined ? null : `${headName({ layer, head })}: ${wholePercent(share)} %`;
     };
     const [best] = ranked(p);
     return html`<button
       type="button"
       role="radio"
       class="small"
-      data-place=${i}
+      data-index=${i}
       data-best=${best.times / p.sentences}
       aria-checked=${p === pattern}
       tabindex=${p === pattern ? 0 : -1}
@@ -68,10 +68,11 @@ function overview(view, { patterns }, pattern) {
         style="--ratio:${p.all[0].length} / ${p.all.length}"
         alt=""
         .tip=${tip}
-        src=${pixelPicture(`pattern ${key(p)} ${p.sentences} ${p.all}`, () => p.all, view.rgb("weight"))}
+        src=${cachedImage(`pattern ${key(p)} ${p.sentences} ${p.all}`, () => p.all, view.rgb("weight"))}
       />
       <span
-        ><b>${p.name}</b>, ${ROLE_NAMES[p.role]}: at best ${whole(best.times / p.sentences)} %</span
+        ><b>${p.name}</b>, ${ROLE_NAMES[p.role]}: at best ${wholePercent(best.times / p.sentences)}
+        %</span
       >
     </button>`;
   };
@@ -101,7 +102,7 @@ function grid(view, { name, all: rows, role }) {
             (row, layer) =>
               html`<tr>
                 <th scope="row">${layer + 1}</th>
-                ${row.map((share, head) => html`<td class="cell" style="background:${tint("weight", share * 0.75)}"><button type="button" class="quiet" style="font:inherit;width:100%;padding:0;color:var(--text)" aria-label="layer ${layer + 1}, head ${head + 1}: ${whole(share)} %" @click=${() => view.choose({ role, layer, head })}>${whole(share)}</button></td>`)}
+                ${row.map((share, head) => html`<td class="cell" style="background:${tint("weight", share * 0.75)}"><button type="button" class="quiet" style="font:inherit;width:100%;padding:0;color:var(--text)" aria-label="layer ${layer + 1}, head ${head + 1}: ${wholePercent(share)} %" @click=${() => view.choose({ role, layer, head })}>${wholePercent(share)}</button></td>`)}
               </tr>`,
           )}
         </tbody>
@@ -113,7 +114,7 @@ function grid(view, { name, all: rows, role }) {
 export function draw(view) {
   const data = view.measured.patterns;
   if (!data)
-    return unmeasured(
+    return missingMeasurement(
       "patterns",
       "how often each head looks at the previous token, the first, the same word, the subject, the noun.",
     );
@@ -126,7 +127,7 @@ export function draw(view) {
         type="button"
         @click=${() => view.choose({ role: best.role, layer: best.layer, head: best.head })}
       >
-        Show ${called(best)}
+        Show ${headName(best)}
       </button>
     </p>`;
 }

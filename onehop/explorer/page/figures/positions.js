@@ -1,11 +1,11 @@
 import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
-import { pixelPicture } from "onehop/colour.js";
+import { cachedImage } from "onehop/colour.js";
 import { comb, folded, slider } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
+import { traceCode } from "onehop/frame.js";
 import { dot, norm, range } from "onehop/maths.js";
-import { number } from "onehop/text.js";
-import { shareOf } from "onehop/tips.js";
+import { number } from "onehop/format.js";
+import { relativePosition } from "onehop/tips.js";
 
 export const id = "positions";
 export const item = 10;
@@ -22,8 +22,8 @@ function chosen(view) {
   return { rows, offset, position, pair };
 }
 
-/** The angle by which a pair turns from one position to another, between −π and π. */
-export function angle(rows, pair, from, to) {
+/** The angle by which a pair of dimensions rotates between two positions, between −π and π. */
+function angle(rows, pair, from, to) {
   const [a, b] = [rows[from], rows[to]];
   const [sin, cos] = [2 * pair, 2 * pair + 1];
   return Math.atan2(b[sin] * a[cos] - b[cos] * a[sin], b[cos] * a[cos] + b[sin] * a[sin]);
@@ -31,7 +31,9 @@ export function angle(rows, pair, from, to) {
 
 const isLearned = (view) => view.trace.settings.positions === "learned";
 
-/** The dimensions of a picture: sines beside cosines, which column by column in turn would make a moiré. */
+/**
+ * The dimensions of a picture. Sines and cosines have pictures of their own: alternating columns would make a moiré.
+ */
 function halves(view, width) {
   if (isLearned(view)) return [{ name: "dimensions", of: range(width) }];
   const pairs = range(Math.floor(width / 2));
@@ -41,14 +43,14 @@ function halves(view, width) {
   ];
 }
 
-function heat(view) {
+function heatmaps(view) {
   const { rows, position } = chosen(view);
   const shown = Math.min(SHOWN, rows.length);
   const picture = ({ name, of }, n) => {
     const strengths = () =>
       rows.slice(0, shown).map((row) => of.map((d) => (Math.max(-1, Math.min(1, row[d])) + 1) / 2));
     const tip = (event) => {
-      const [x, y] = shareOf(event, event.target);
+      const [x, y] = relativePosition(event, event.target);
       const [p, d] = [Math.floor(y * shown), of[Math.floor(x * of.length)]];
       const value = rows[Math.max(0, Math.min(p, shown - 1))]?.[d];
       return value === undefined ? null : `position ${p}, dimension ${d + 1}: ${number(value, 3)}`;
@@ -60,7 +62,7 @@ function heat(view) {
           class="pixels"
           style="--ratio:${view.narrow ? "1" : "5 / 4"}"
           alt="Position vectors, ${name}: ${shown} positions downwards, ${of.length} dimensions across"
-          src=${pixelPicture(`${view.stamp} positions ${n}`, strengths, view.rgb("position"))}
+          src=${cachedImage(`${view.traceKey} positions ${n}`, strengths, view.rgb("position"))}
         />
         ${position < shown ? html`<div style="position:absolute;left:0;right:0;top:${(100 * position) / shown}%;height:${100 / shown}%;min-height:4px;outline:2px solid var(--output)"></div>` : ""}
       </div>
@@ -79,8 +81,8 @@ function heat(view) {
 
 const cosine = (a, b) => dot(a, b) / (norm(a) * norm(b) || 1);
 
-/** How alike two positions are: near ones more than far ones, whatever was learned about them. */
-function likeness(view) {
+/** The cosine between the selected position and each other one. */
+function similarity(view) {
   const { rows, position } = chosen(view);
   const points = range(Math.min(SHOWN, rows.length)).map((p) => [
     p,
@@ -100,7 +102,7 @@ function likeness(view) {
   </div>`;
 }
 
-/** Row E of table 3, the paper's and this project's: learned positions in place of sinusoids. */
+/** Row E of table 3, the paper's and this project's: learned positions instead of sinusoids. */
 function learned(view) {
   const rows = view.measured.twins?.positions;
   if (!rows) return nothing;
@@ -122,14 +124,14 @@ function circle(view) {
   const { rows, offset, position, pair } = chosen(view);
   const at = (p) => [90 + 66 * rows[p][2 * pair + 1], 90 - 66 * rows[p][2 * pair]];
   const [a, b] = [at(position), at(position + offset)];
-  const elsewhere = range(rows.length - offset).filter((p) => p % 7 === 0);
-  const here = angle(rows, pair, position, position + offset);
+  const otherPositions = range(rows.length - offset).filter((p) => p % 7 === 0);
+  const rotation = angle(rows, pair, position, position + offset);
   const spread = Math.max(
-    ...elsewhere.map((p) =>
+    ...otherPositions.map((p) =>
       Math.abs(
         Math.atan2(
-          Math.sin(angle(rows, pair, p, p + offset) - here),
-          Math.cos(angle(rows, pair, p, p + offset) - here),
+          Math.sin(angle(rows, pair, p, p + offset) - rotation),
+          Math.cos(angle(rows, pair, p, p + offset) - rotation),
         ),
       ),
     ),
@@ -158,17 +160,17 @@ function circle(view) {
       <div class="formula">
         <math
           ><mi>PE</mi><mo>(</mo><mn>${position}</mn><mo>+</mo><mn>${offset}</mn><mo>)</mo><mo>=</mo
-          ><mi>R</mi><mo>(</mo><mn>${number(degrees(here), 1)}°</mn><mo>)</mo
+          ><mi>R</mi><mo>(</mo><mn>${number(degrees(rotation), 1)}°</mn><mo>)</mo
           ><mspace width=".3em"></mspace><mi>PE</mi><mo>(</mo><mn>${position}</mn><mo>)</mo></math
         >
       </div>
       <p class="reading" style="margin:0">
         Dimensions ${2 * pair + 1} and ${2 * pair + 2} are sine and cosine of one angle. ${offset}
         places further it has turned by
-        <strong class="numbers" data-angle=${here}>${number(degrees(here), 1)}°</strong>. Starting
-        anywhere else, the turn differs by at most
+        <strong class="numbers" data-angle=${rotation}>${number(degrees(rotation), 1)}°</strong>.
+        Starting anywhere else, the turn differs by at most
         <strong class="numbers">${number(degrees(spread), 3)}°</strong
-        >${spread < 1e-3 ? ": the same rotation everywhere." : ": these positions were learned, and owe nobody a rotation."}
+        >${spread < 1e-3 ? ": the same rotation everywhere." : ": these positions were learned, so no rotation is built into them."}
       </p>
     </div>
   </div>`;
@@ -177,17 +179,17 @@ function circle(view) {
 export function draw(view) {
   const { rows, offset, position, pair } = chosen(view);
   return html` <div class="controls">
-      ${slider({ label: "Position", min: 0, max: rows.length - 1 - offset, value: position, choose: (p) => view.turn("positions.position", p) })}
-      ${slider({ label: "Offset", min: 0, max: 20, value: offset, choose: (o) => view.turn("positions.offset", o) })}
-      ${slider({ label: "Dimensions", min: 0, max: rows[0].length / 2 - 1, value: pair, choose: (p) => view.turn("positions.pair", p), shown: (p) => `${2 * p + 1}, ${2 * p + 2}` })}
+      ${slider({ label: "Position", min: 0, max: rows.length - 1 - offset, value: position, choose: (p) => view.setDial("positions.position", p) })}
+      ${slider({ label: "Offset", min: 0, max: 20, value: offset, choose: (o) => view.setDial("positions.offset", o) })}
+      ${slider({ label: "Dimensions", min: 0, max: rows[0].length / 2 - 1, value: pair, choose: (p) => view.setDial("positions.pair", p), shown: (p) => `${2 * p + 1}, ${2 * p + 2}` })}
     </div>
-    ${heat(view)}
+    ${heatmaps(view)}
     <h4 style="margin-top:1.2rem">The fingerprint of position ${position}</h4>
     <div class="lanes" style="grid-template-columns:minmax(0,1fr)">
       ${comb({ values: rows[position], concept: "position", label: `Position ${position} in ${rows[0].length} dimensions`, scale: 1, height: 56 })}
     </div>
     <div style="margin-top:1.2rem">${circle(view)}</div>
-    ${folded(view, `How alike is position ${position} to the others?`, likeness(view))}
+    ${folded(view, `How alike is position ${position} to the others?`, similarity(view))}
     ${learned(view)}`;
 }
 
@@ -205,6 +207,6 @@ export const table = (view) => {
 
 export const python = (view) => {
   const { offset, position } = chosen(view);
-  return `${opening(view)}table = trace["positions"]
+  return `${traceCode(view)}table = trace["positions"]
 rows = [[d + 1, float(table[${position}, d]), float(table[${position + offset}, d])] for d in range(table.shape[1])]`;
 };

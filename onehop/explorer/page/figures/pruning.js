@@ -1,13 +1,13 @@
 import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { folded, slider } from "onehop/controls.js";
-import { provenance, scoredOn, unmeasured } from "onehop/frame.js";
-import { offEdit } from "onehop/findings.js";
-import { called } from "onehop/headgrid.js";
-import { largest, range } from "onehop/maths.js";
+import { provenance, scoreNote, missingMeasurement } from "onehop/frame.js";
+import { headOffEdit } from "onehop/ablation.js";
+import { headName } from "onehop/headgrid.js";
+import { maxOf, range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
-import { count, number } from "onehop/text.js";
+import { count, number } from "onehop/format.js";
 
 export const id = "pruning";
 export const item = 22;
@@ -16,7 +16,7 @@ export const needs = [];
 
 const score = (data) => (data.metric === "chrF" ? "chrf" : "bleu");
 
-/** The last cut before a twentieth of the score is lost. */
+/** The index of the last cut that keeps 95 % of the score. */
 export function lastCheapCut(data) {
   const key = score(data);
   const lost = data.rows.findIndex((r) => r[key] < 0.95 * data.rows[0][key]);
@@ -26,16 +26,16 @@ export function lastCheapCut(data) {
 export function draw(view) {
   const data = view.measured.pruning;
   if (!data)
-    return html`${unmeasured("pruning", "quality against the number of heads removed, weakest first.")}${folded(view, ONE_OR_MANY, oneOrMany(view.measured.twins))}`;
+    return html`${missingMeasurement("pruning", "quality against the number of heads removed, weakest first.")}${folded(view, ONE_OR_MANY, oneOrMany(view.measured.twins))}`;
   const key = score(data);
-  const place = Math.min(
+  const index = Math.min(
     Number(view.dial("pruning.place", lastCheapCut(data))),
     data.rows.length - 1,
   );
-  const row = data.rows[place];
+  const row = data.rows[index];
   const next = data.order[row.removed];
   return html` <div class="controls">
-      ${slider({ label: "Heads removed", min: 0, max: data.rows.length - 1, value: place, choose: (p) => view.turn("pruning.place", p), shown: (p) => `${data.rows[p].removed} of ${data.order.length}` })}
+      ${slider({ label: "Heads removed", min: 0, max: data.rows.length - 1, value: index, choose: (p) => view.setDial("pruning.place", p), shown: (p) => `${data.rows[p].removed} of ${data.order.length}` })}
     </div>
     ${lines({
       view,
@@ -59,24 +59,24 @@ export function draw(view) {
       ${next ? html`The next to go: ${ROLE_NAMES[next.role]}, layer ${next.layer + 1}, head ${next.head + 1}.` : ""}
     </p>
     <p class="reading">Each cell is a head; an empty one is gone.</p>
-    ${gone(view, data, row.removed)} ${worse(view, data, row.removed)}
+    ${remainingHeads(data, row.removed)} ${prunedTranslation(view, data, row.removed)}
     ${folded(view, ONE_OR_MANY, oneOrMany(view.measured.twins))}`;
 }
 
-/** Every head as a cell, a row a layer: those that are gone are empty. The weakest goes first. */
-function gone(view, data, removed) {
+/** Every head as a cell, a row a layer; removed heads are empty. The weakest heads go first. */
+function remainingHeads(data, removed) {
   const rank = new Map(data.order.map((h, i) => [`${h.role} ${h.layer} ${h.head}`, i]));
   const roles = ROLES.filter((role) => data.order.some((h) => h.role === role));
   const size = 13;
   const panel = (role) => {
     const own = data.order.filter((h) => h.role === role);
-    const [layers, heads] = ["layer", "head"].map((k) => 1 + largest(own.map((h) => h[k])));
+    const [layers, heads] = ["layer", "head"].map((k) => 1 + maxOf(own.map((h) => h[k])));
     const cell = (layer, head) => {
-      const place = rank.get(`${role} ${layer} ${head}`);
-      const off = place < removed;
+      const position = rank.get(`${role} ${layer} ${head}`);
+      const off = position < removed;
       return svg`<rect x=${head * size} y=${layer * size} width=${size - 2} height=${size - 2} rx="2" data-gone=${off}
         fill=${off ? "var(--panel)" : "var(--weight)"} stroke=${off ? "var(--rule-strong)" : "var(--weight)"} stroke-dasharray=${off ? "2 2" : "none"}
-        .tip=${`${called({ role, layer, head })}: number ${place + 1} of ${data.order.length} to go${off ? ", gone" : ""}`} />`;
+        .tip=${`${headName({ role, layer, head })}: number ${position + 1} of ${data.order.length} to go${off ? ", gone" : ""}`} />`;
     };
     return html`<div>
       <h4>${ROLE_NAMES[role]}</h4>
@@ -93,28 +93,30 @@ function gone(view, data, removed) {
   return html`<div class="triangles" style="margin-top:.6rem">${roles.map(panel)}</div>`;
 }
 
-/** The sentence on the page without the heads that are gone, where the list is of this model and it can be asked. */
-function worse(view, data, removed) {
+/**
+ * The current sentence translated without the removed heads, if the list belongs to this model and it can be asked.
+ */
+function prunedTranslation(view, data, removed) {
   const same = data.model?.hash === view.trace.model.hash;
-  if (!same || view.home.kind !== "live" || !removed) return nothing;
+  if (!same || view.backend.kind !== "live" || !removed) return nothing;
   const { text } = view.base.source;
   if (view.dial("pruning.asked", "") !== "yes")
     return html`<p>
-      <button type="button" data-worse @click=${() => view.turn("pruning.asked", "yes")}>
+      <button type="button" data-worse @click=${() => view.setDial("pruning.asked", "yes")}>
         Translate the sentence on this page without them
       </button>
     </p>`;
-  const found = view.resource(`pruned ${text} ${removed}`, () =>
-    view.home.variant(text, data.order.slice(0, removed).map(offEdit)),
+  const response = view.resource(`pruned ${text} ${removed}`, () =>
+    view.backend.variant(text, data.order.slice(0, removed).map(headOffEdit)),
   );
-  if (!found.value && !found.error)
+  if (!response.value && !response.error)
     return html`<p class="reading" role="status">The model without them is translating …</p>`;
-  const trouble = found.error ?? found.value.error;
-  return trouble
-    ? html`<div class="trouble"><p>${trouble}</p></div>`
+  const error = response.error ?? response.value.error;
+  return error
+    ? html`<div class="error"><p>${error}</p></div>`
     : html`<p class="reading" data-pruned=${removed}>
         Without these ${removed} heads “<bdi>${text}</bdi>” becomes “<strong
-          ><bdi>${found.value.target.text}</bdi></strong
+          ><bdi>${response.value.target.text}</bdi></strong
         >”.
       </p>`;
 }
@@ -152,11 +154,11 @@ const tableOf = (rows, label) =>
     </table>
   </div>`;
 
-/** A mean, and the smallest and largest of its runs where there are several. */
+/** A mean, with the range of its runs if there are several. */
 const spread = (mean, [low, high], digits) =>
   html`${number(mean, digits)}${low === high ? "" : html` <span class="spread">(${number(low, digits)} to ${number(high, digits)})</span>`}`;
 
-/** Trained with few or many heads from the start: the paper's models, and small ones of this project. */
+/** Models trained with few or many heads from the start: the paper's, and small ones of this project. */
 function oneOrMany(data) {
   return html`<div class="columns">
       <div>
@@ -178,7 +180,10 @@ function oneOrMany(data) {
                 ]),
                 "This project's models by number of heads",
               )
-            : unmeasured("twins", "small models that differ in nothing but the number of heads.")
+            : missingMeasurement(
+                "twins",
+                "small models that differ in nothing but the number of heads.",
+              )
         }
       </div>
     </div>
@@ -199,22 +204,22 @@ function oneOrMany(data) {
     }`;
 }
 
-/** How often the models of each row were trained: "3", or "2 to 3". */
+/** How many runs each row has: "3", or "2 to 3". */
 function seedsOf({ runs, rows }) {
   const times = rows.map((r) => runs.filter((run) => run.n_heads === r.n_heads).length);
   const [least, most] = [Math.min(...times), Math.max(...times)];
   return least === most ? `${most}` : `${least} to ${most}`;
 }
 
-/** What a row says about the paper's claim that the base's number of heads is better, with "neither" as an answer. */
+/** Whether a row supports the paper's claim that the base's number of heads is better; the runs may also overlap. */
 function verdict({ rows, base }, row) {
-  const usual = rows.find((r) => r.n_heads === base);
-  if (row === usual) return "";
+  const baseline = rows.find((r) => r.n_heads === base);
+  if (row === baseline) return "";
   const name = `${row.n_heads} ${row.n_heads === 1 ? "head" : "heads"}`;
-  if (row.bleu_range[1] < usual.bleu_range[0])
+  if (row.bleu_range[1] < baseline.bleu_range[0])
     return html`<span class="verdict yes">${name}: worse</span> Every run has less BLEU than every
       run with ${base}, as in the paper.`;
-  if (row.bleu_range[0] > usual.bleu_range[1])
+  if (row.bleu_range[0] > baseline.bleu_range[1])
     return html`<span class="verdict no">${name}: better</span> Every run has more BLEU than every
       run with ${base}: at this scale the paper's finding does not hold.`;
   return html`<span class="verdict no">${name}: neither</span> The runs overlap with those of
@@ -223,8 +228,8 @@ function verdict({ rows, base }, row) {
 
 export const caption = (view) =>
   view.measured.pruning
-    ? html`${scoredOn(view.measured.pruning)} A head's importance is the size of the loss's gradient
-      by a factor on its output. ${provenance(view.measured.pruning)}`
+    ? html`${scoreNote(view.measured.pruning)} A head's importance is the size of the loss's
+      gradient by a factor on its output. ${provenance(view.measured.pruning)}`
     : html`To train with one head costs quality; to take heads away afterwards is another question.`;
 
 export const table = (view) => {

@@ -1,7 +1,7 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { bars, slider } from "onehop/controls.js";
 import { dot, matmul, norm, range, softmax } from "onehop/maths.js";
-import { number } from "onehop/text.js";
+import { number } from "onehop/format.js";
 
 export const id = "refresher";
 export const item = 26;
@@ -37,36 +37,37 @@ function arrows(b) {
   </svg>`;
 }
 
-/** The row and the matrix with the reader's numbers, which the address keeps as eight in a row. */
-function given(view) {
-  const usual = [...PRODUCT.x, ...PRODUCT.m].flat();
-  const kept = view.dial("refresher.product", "").split(" ").map(Number);
-  const isWhole = kept.length === usual.length && kept.every(Number.isFinite);
-  const [a, b, ...rest] = isWhole ? kept : usual;
+/** The reader's row and matrix. The address keeps them as eight numbers. */
+function inputs(view) {
+  const defaults = [...PRODUCT.x, ...PRODUCT.m].flat();
+  const stored = view.dial("refresher.product", "").split(" ").map(Number);
+  const isWhole = stored.length === defaults.length && stored.every(Number.isFinite);
+  const [a, b, ...rest] = isWhole ? stored : defaults;
   return { x: [[a, b]], m: [rest.slice(0, 3), rest.slice(3)] };
 }
 
-function edit(view, place, text) {
+function edit(view, index, text) {
   if (text === "" || !Number.isFinite(Number(text))) return;
-  const { x, m } = given(view);
-  view.turn("refresher.product", [...x, ...m].flat().with(place, Number(text)).join(" "));
+  const { x, m } = inputs(view);
+  view.setDial("refresher.product", [...x, ...m].flat().with(index, Number(text)).join(" "));
 }
 
 /** A row times a matrix, and the sum behind each entry of the result. */
 function matrices(view) {
-  const { x, m } = given(view);
+  const { x, m } = inputs(view);
   const [row] = x;
-  const input = (value, place, label) =>
+  const input = (value, index, label) =>
     html`<td>
       <input
         type="number"
         step="1"
         aria-label=${label}
         .value=${String(value)}
-        @change=${(event) => edit(view, place, event.target.value)}
+        @change=${(event) => edit(view, index, event.target.value)}
       />
     </td>`;
-  const sum = (j) => row.map((a, i) => `${plain(a)} · ${plain(m[i][j])}`).join(" + ");
+  const sum = (j) =>
+    row.map((a, i) => `${compactNumber(a)} · ${compactNumber(m[i][j])}`).join(" + ");
   return html`<div class="row product">
       <table class="matrix">
         <tbody>
@@ -90,18 +91,17 @@ function matrices(view) {
       <table class="matrix" data-product>
         <tbody>
           <tr>
-            ${matmul(x, m)[0].map((v, j) => html`<td class="cell" data-value=${v} .tip=${`${sum(j)} = ${plain(v)}`}>${plain(v)}</td>`)}
+            ${matmul(x, m)[0].map((v, j) => html`<td class="cell" data-value=${v} .tip=${`${sum(j)} = ${compactNumber(v)}`}>${compactNumber(v)}</td>`)}
           </tr>
         </tbody>
       </table>
     </div>
     <p class="reading numbers">
-      ${range(3).map((j) => html`${sum(j)} = <strong>${plain(matmul(x, m)[0][j])}</strong><br />`)}
+      ${range(3).map((j) => html`${sum(j)} = <strong>${compactNumber(matmul(x, m)[0][j])}</strong><br />`)}
     </p>`;
 }
 
-/** Whole numbers as such; others with two digits. */
-const plain = (v) => number(v, Number.isInteger(v) ? 0 : 2);
+const compactNumber = (v) => number(v, Number.isInteger(v) ? 0 : 2);
 
 export function draw(view) {
   const { degrees, b } = vectors(view);
@@ -111,7 +111,7 @@ export function draw(view) {
   return html`<div class="columns">
     <div>
       <h4>Dot product</h4>
-      ${slider({ label: "Turn b", min: 0, max: 360, step: 5, value: degrees, choose: (d) => view.turn("refresher.angle", d), shown: (d) => `${d}°` })}
+      ${slider({ label: "Turn b", min: 0, max: 360, step: 5, value: degrees, choose: (d) => view.setDial("refresher.angle", d), shown: (d) => `${d}°` })}
       ${arrows(b)}
       <div class="formula" style="column-gap:.3rem">
         <math
@@ -135,7 +135,7 @@ export function draw(view) {
     </div>
     <div>
       <h4>Softmax</h4>
-      ${slider({ label: "Third score", min: -4, max: 10, step: 0.5, value: scores[2], choose: (s) => view.turn("refresher.score", s), shown: (s) => number(s, 1) })}
+      ${slider({ label: "Third score", min: -4, max: 10, step: 0.5, value: scores[2], choose: (s) => view.setDial("refresher.score", s), shown: (s) => number(s, 1) })}
       ${bars({ rows: scores.map((s, i) => ({ name: `e to the ${number(s, 1)}`, value: weights[i] })), concept: "weight", number, from: 0, to: 1 })}
       <p class="reading">
         Raise e to each score, divide by the sum. All positive, together
@@ -159,7 +159,7 @@ export const table = (view) => {
     rows: [
       [`a · b at ${degrees}°`, dot(A, b)],
       ...softmax(scores).map((w, i) => [`softmax ${i + 1}`, w]),
-      ...matmul(given(view).x, given(view).m)[0].map((p, i) => [`matrix product ${i + 1}`, p]),
+      ...matmul(inputs(view).x, inputs(view).m)[0].map((p, i) => [`matrix product ${i + 1}`, p]),
     ],
   };
 };
@@ -170,7 +170,7 @@ a, angle = np.array([3, 1]), np.radians(${vectors(view).degrees})
 b = 2 * np.array([np.cos(angle), np.sin(angle)])
 scores = np.array(${JSON.stringify(scoresOf(view))}, dtype=float)
 weights = np.exp(scores) / np.exp(scores).sum()
-products = np.array(${JSON.stringify(given(view).x[0])}, dtype=float) @ np.array(${JSON.stringify(given(view).m)})
+products = np.array(${JSON.stringify(inputs(view).x[0])}, dtype=float) @ np.array(${JSON.stringify(inputs(view).m)})
 rows = [["a · b at ${vectors(view).degrees}°", float(a @ b)]]
 rows += [[f"softmax {i + 1}", float(w)] for i, w in enumerate(weights)]
 rows += [[f"matrix product {i + 1}", float(p)] for i, p in enumerate(products)]`;

@@ -1,8 +1,8 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { picker, tokenPicker } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
-import { largest, range } from "onehop/maths.js";
-import { number, piece } from "onehop/text.js";
+import { traceCode } from "onehop/frame.js";
+import { maxOf, range } from "onehop/maths.js";
+import { number, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "residual";
@@ -20,7 +20,7 @@ const COLOURS = { self_attention: "weight", cross_attention: "key", feed_forward
 const T = TEXTS.residual;
 const stackOf = (view) => (view.selection.role === "encoder" ? "encoder" : "decoder");
 
-/** The sub-layers of the chosen stack, with the chosen token's numbers. */
+/** The sub-layers of the selected stack, with the selected token's numbers. */
 function entries(view) {
   return view.trace.json.residual
     .filter((r) => r.stack === stackOf(view))
@@ -33,12 +33,12 @@ function entries(view) {
 }
 
 /**
- * The stream as a river that flows down, as wide as its vector is long; each sub-layer flows in as wide as what it adds.
- * One unit of length has one width in both.
+ * The residual stream as a river whose width is its vector's length. Each sub-layer is a tributary as wide as what it
+ * adds.
  */
 function river(view, rows) {
-  const [width, middle, spring, pitch] = view.narrow ? [340, 140, 232, 25] : [680, 240, 460, 30];
-  const unit = (1.9 * pitch) / largest(rows.flatMap((r) => [r.stream, r.added]));
+  const [width, middle, right, pitch] = view.narrow ? [340, 140, 232, 25] : [680, 240, 460, 30];
+  const unit = (1.9 * pitch) / maxOf(rows.flatMap((r) => [r.stream, r.added]));
   const y = (i) => pitch * i;
   const half = (r) => (r.stream * unit) / 2;
   const bank = (sign) =>
@@ -52,10 +52,10 @@ function river(view, rows) {
     return svg`<g data-sublayer=${r.name} data-stream=${r.stream} data-added=${r.added} .tip=${T.tip(r.layer + 1, NAMES[r.sublayer], number(r.stream, 2), number(r.added, 2), number(r.cosine, 2))}
         @click=${() => view.choose({ layer: r.layer })}>
       <rect x="0" y=${y(i)} width=${width} height=${pitch} fill="transparent" />
-      <path d="M${spring} ${at - pitch / 4}C${middle + 70} ${at - pitch / 4} ${middle + 34} ${at - pitch / 4} ${middle} ${at + pitch / 4}" fill="none"
+      <path d="M${right} ${at - pitch / 4}C${middle + 70} ${at - pitch / 4} ${middle + 34} ${at - pitch / 4} ${middle} ${at + pitch / 4}" fill="none"
         stroke="var(--${COLOURS[r.sublayer]})" stroke-width=${(r.added * unit).toFixed(2)} stroke-opacity=${chosen ? 1 : 0.5} />
       <text x=${view.narrow ? 0 : 20} y=${at + 4} font-weight=${chosen ? 700 : 400}>${r.layer + 1} ${NAMES[r.sublayer]}</text>
-      <text class="number" x=${spring + 8} y=${at - pitch / 4 + 4} font-weight=${r.added < r.stream ? 400 : 700}>${T.adds(number(r.added, 1), number(r.stream, 1), view.narrow)}</text>
+      <text class="number" x=${right + 8} y=${at - pitch / 4 + 4} font-weight=${r.added < r.stream ? 400 : 700}>${T.adds(number(r.added, 1), number(r.stream, 1), view.narrow)}</text>
     </g>`;
   };
   return html`<svg
@@ -112,7 +112,7 @@ export const table = (view) => ({
   rows: entries(view).map((r) => [r.name, r.stream, r.added, r.added / r.stream, r.cosine]),
 });
 
-export const python = (view) => `${opening(view)}rows = []
+export const python = (view) => `${traceCode(view)}rows = []
 for r in trace.header["residual"]:
     stream, added = r["stream"], r["added"]
     if r["stack"] == "${stackOf(view)}":

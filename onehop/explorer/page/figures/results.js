@@ -1,7 +1,7 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { bars, segments } from "onehop/controls.js";
-import { largest } from "onehop/maths.js";
-import { number, power } from "onehop/text.js";
+import { maxOf } from "onehop/maths.js";
+import { number, power } from "onehop/format.js";
 
 export const id = "results";
 export const item = 25;
@@ -15,7 +15,7 @@ const systems = (view, pair) =>
   [...view.paper.systems, ...view.paper.own].filter((s) => s[pair] !== null);
 const name = (s) => `${s.system}${s.ensemble ? ", ensemble" : ""}`;
 
-/** The pair of the model on show first, where the paper has it. */
+/** The language pair: the current model's if the paper has it. */
 const pairOf = (view) => {
   const { source, target } = view.trace.model;
   const own = `${source}_${target}`;
@@ -25,22 +25,22 @@ const pairOf = (view) => {
 export function draw(view) {
   const pair = pairOf(view);
   const all = systems(view, pair);
-  const paid = all.filter((s) => s[`flop_${pair}`] !== null);
+  const withCost = all.filter((s) => s[`flop_${pair}`] !== null);
   const concept = (s) => CONCEPTS[s.kind] ?? "neutral";
-  const decade = Math.floor(Math.log10(Math.min(...paid.map((s) => s[`flop_${pair}`]))));
+  const decade = Math.floor(Math.log10(Math.min(...withCost.map((s) => s[`flop_${pair}`]))));
   const decades = (s) => Math.log10(s[`flop_${pair}`]) - decade + 0.5;
   const operations = (v) => power(10 ** (v - 0.5 + decade));
   return html` <div class="controls">
-      ${segments({ name: "results-pair", label: "Languages", options: Object.entries(PAIRS), value: pair, choose: (p) => view.turn("results.pair", p) })}
+      ${segments({ name: "results-pair", label: "Languages", options: Object.entries(PAIRS), value: pair, choose: (p) => view.setDial("results.pair", p) })}
     </div>
     <div class="columns">
       <div data-results="bleu">
         <h4>BLEU, newstest2014</h4>
-        ${bars({ rows: all.map((s) => ({ name: name(s), value: s[pair], concept: concept(s) })), concept: "neutral", number, digits: 1, from: 0, to: Math.ceil(largest(all.map((s) => s[pair])) / 10) * 10 })}
+        ${bars({ rows: all.map((s) => ({ name: name(s), value: s[pair], concept: concept(s) })), concept: "neutral", number, digits: 1, from: 0, to: Math.ceil(maxOf(all.map((s) => s[pair])) / 10) * 10 })}
       </div>
       <div data-results="cost">
         <h4>Training cost, operations (each step of ten has the same length)</h4>
-        ${bars({ rows: paid.map((s) => ({ name: name(s), value: decades(s), concept: concept(s), tip: `${name(s)}: ${operations(decades(s))} operations` })), concept: "neutral", number: operations, from: 0 })}
+        ${bars({ rows: withCost.map((s) => ({ name: name(s), value: decades(s), concept: concept(s), tip: `${name(s)}: ${operations(decades(s))} operations` })), concept: "neutral", number: operations, from: 0 })}
       </div>
     </div>
     <ul class="legend">

@@ -1,9 +1,9 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { bars, tokenPicker } from "onehop/controls.js";
-import { opening } from "onehop/frame.js";
-import { argmax, largestBySize, range } from "onehop/maths.js";
+import { traceCode } from "onehop/frame.js";
+import { argmax, largestByMagnitude, range } from "onehop/maths.js";
 import { frameOf, player } from "onehop/player.js";
-import { number, piece } from "onehop/text.js";
+import { number, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "scores";
@@ -22,18 +22,18 @@ const row = (view, quantity) =>
     view.trace.part(view.selection, quantity).at({ head: view.selection.head, query: view.token }),
   );
 
-/** The products that a score is the sum of, in words. */
+/** The largest products in a score's sum, in words. */
 function productsOf(view, key, score) {
   const { head, role } = view.selection;
   const query = view.trace.part(view.selection, "q").at({ head, query: view.token });
   const keys = view.trace.part(view.selection, "k").at({ head, key });
   const products = Array.from(query, (x, i) => x * keys[i]);
-  const largest = largestBySize(products, 3).map((p) => number(p, 2));
+  const largest = largestByMagnitude(products, 3).map((p) => number(p, 2));
   const name = piece(view.trace.keys(role)[key]);
   return T.products(name, products.length, largest.join(", "), number(score, 4));
 }
 
-/** The keys that this query may look at. */
+/** The keys that this query may attend to. */
 export function visible(view) {
   const keys = view.trace.keys(view.selection.role);
   const causal = view.selection.role === "decoder" && !view.trace.edits.includes("mask=off");
@@ -45,10 +45,10 @@ export function draw(view) {
   const weights = row(view, "weights");
   const keys = view.trace.keys(view.selection.role);
   const tokens = view.trace.queries(view.selection.role);
-  const seen = visible(view);
-  const top = argmax(seen.map((j) => scores[j]));
-  const wins = argmax(weights) === top;
-  const frame = frameOf(view, id, seen.length);
+  const visibleKeys = visible(view);
+  const top = argmax(visibleKeys.map((j) => scores[j]));
+  const agrees = argmax(weights) === top;
+  const frame = frameOf(view, id, visibleKeys.length);
   return html` ${tokenPicker({ label: "Querying token", tokens, value: view.selection.token, previewed: view.previewed, choose: view.chooseToken, preview: view.preview })}
     <div class="formula">
       <math
@@ -57,10 +57,10 @@ export function draw(view) {
         ><mo>=</mo><mn>${number(scores[top], 2)}</mn></math
       >
     </div>
-    ${player(view, { id, frames: seen.length, label: T.player, says: frame ? T.met(piece(tokens[view.token]), piece(keys[frame - 1]), number(scores[frame - 1], 2)) : T.waiting })}
-    ${bars({ rows: seen.map((j) => ({ name: piece(keys[j]), value: j < frame ? scores[j] : NaN, tip: () => productsOf(view, j, scores[j]) })), concept: "key", number: (x, digits) => (Number.isNaN(x) ? "…" : number(x, digits)), digits: 2, top: frame < seen.length ? null : top, from: Math.min(0, ...seen.map((j) => scores[j])), to: Math.max(0, ...seen.map((j) => scores[j])) })}
+    ${player(view, { id, frames: visibleKeys.length, label: T.player, status: frame ? T.met(piece(tokens[view.token]), piece(keys[frame - 1]), number(scores[frame - 1], 2)) : T.waiting })}
+    ${bars({ rows: visibleKeys.map((j) => ({ name: piece(keys[j]), value: j < frame ? scores[j] : NaN, tip: () => productsOf(view, j, scores[j]) })), concept: "key", number: (x, digits) => (Number.isNaN(x) ? "…" : number(x, digits)), digits: 2, top: frame < visibleKeys.length ? null : top, from: Math.min(0, ...visibleKeys.map((j) => scores[j])), to: Math.max(0, ...visibleKeys.map((j) => scores[j])) })}
     <p class="reading">
-      <span class="verdict ${wins ? "yes" : "no"}">${wins ? "yes" : "no"}</span> The largest dot
+      <span class="verdict ${agrees ? "yes" : "no"}">${agrees ? "yes" : "no"}</span> The largest dot
       product is with “<strong><bdi>${piece(keys[top])}</bdi></strong
       >”; the largest weight goes to “<strong><bdi>${piece(keys[argmax(weights)])}</bdi></strong
       >”.
@@ -90,7 +90,7 @@ export const python = (view) => {
     role === "decoder"
       ? 'trace.header["target"]["input_tokens"]'
       : 'trace.header["source"]["tokens"]';
-  return `${opening(view)}q, k = trace["${at}.q"][${head}, ${view.token}], trace["${at}.k"][${head}]
+  return `${traceCode(view)}q, k = trace["${at}.q"][${head}, ${view.token}], trace["${at}.k"][${head}]
 weights = trace["${at}.weights"][${head}, ${view.token}]
 rows = [[${keys}[j], float(q @ k[j]), float(weights[j])] for j in range(${visible(view).length})]`;
 };

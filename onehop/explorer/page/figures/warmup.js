@@ -1,9 +1,9 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { toggle } from "onehop/controls.js";
-import { provenance, unmeasured } from "onehop/frame.js";
+import { provenance, missingMeasurement } from "onehop/frame.js";
 import { mean } from "onehop/maths.js";
-import { count, number, power } from "onehop/text.js";
+import { count, number, power } from "onehop/format.js";
 
 export const id = "warmup";
 export const item = 24;
@@ -15,9 +15,11 @@ const name = (run) =>
 
 export function draw(view) {
   const data = view.measured.warmup;
-  if (!data) return unmeasured("warmup", "the loss of short post-norm and pre-norm runs.");
+  if (!data) return missingMeasurement("warmup", "the loss of short post-norm and pre-norm runs.");
   const on = (key) => view.dial(`warmup.${key}`, "yes") === "yes";
-  const wanted = data.runs.filter((run) => on(run.norm) && on(run.warmup > 1 ? "with" : "without"));
+  const visibleRuns = data.runs.filter(
+    (run) => on(run.norm) && on(run.warmup > 1 ? "with" : "without"),
+  );
   const switches = [
     ["post", "post-norm"],
     ["pre", "pre-norm"],
@@ -27,14 +29,14 @@ export function draw(view) {
   const all = data.runs.flatMap((run) => run.curve.map(([, loss]) => loss)).filter(Number.isFinite);
   const last = Math.max(...data.runs.map((run) => run.curve.at(-1)[0]));
   return html` <div class="controls">
-      ${switches.map(([key, label]) => toggle({ label, on: on(key), choose: (yes) => view.turn(`warmup.${key}`, yes ? "yes" : "no") }))}
+      ${switches.map(([key, label]) => toggle({ label, on: on(key), choose: (yes) => view.setDial(`warmup.${key}`, yes ? "yes" : "no") }))}
     </div>
     ${lines({
       view,
       label: "Training loss against the step",
       x: { min: 0, max: last, label: "step" },
       y: { min: Math.min(...all) * 0.95, max: Math.max(...all) * 1.02, label: "training loss" },
-      series: wanted.map((run) => ({
+      series: visibleRuns.map((run) => ({
         end: `${run.norm}, ${run.warmup > 1 ? "warm-up" : view.narrow ? "none" : "no warm-up"}`,
         name: `${name(run)}${run.diverged ? " (diverged)" : ""}`,
         concept: run.norm === "post" ? "output" : "query",
@@ -43,29 +45,29 @@ export function draw(view) {
       })),
     })}
     <p class="reading">
-      ${wanted.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}${cost(data)}
+      ${visibleRuns.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}${warmupCost(data)}
     </p>`;
 }
 
-const TAIL = 10; // points: one alone is noise
+const TAIL = 10; // points; a single one is too noisy
 
-/** What each order of norms loses at the end without the warm-up. */
-function cost({ runs }) {
-  const late = (norm, warm) =>
+/** How much higher the final loss is without warm-up, for each order of norms. */
+function warmupCost({ runs }) {
+  const finalLoss = (norm, warm) =>
     mean(
       runs
         .find((run) => run.norm === norm && run.warmup > 1 === warm)
         .curve.slice(-TAIL)
         .map(([, loss]) => loss),
     );
-  const [post, pre] = ["post", "pre"].map((norm) => late(norm, false) - late(norm, true));
+  const [post, pre] = ["post", "pre"].map((norm) => finalLoss(norm, false) - finalLoss(norm, true));
   return html`Without warm-up the loss of the last ${TAIL} points is
     <strong>${number(post, 2)}</strong> higher in post-norm and
     <strong>${number(pre, 2)}</strong> in pre-norm.`;
 }
 
-/** What the trainings of a comparison have in common. */
-export const scaleOf = ({ layers, d_model, steps, batch_tokens, learning_rate, data }) =>
+/** The settings that the compared runs share. */
+const scaleOf = ({ layers, d_model, steps, batch_tokens, learning_rate, data }) =>
   html`${layers[0]}+${layers[1]} layers of width ${d_model}, ${count(steps)} steps of
   ${count(batch_tokens)} tokens, rate up to ${power(learning_rate)} and down to zero on a cosine,
   ${count(data.pairs)} pairs in ${count(data.vocab_size)} pieces`;

@@ -1,15 +1,15 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { folded } from "onehop/controls.js";
 import { matmul, softmax, transpose } from "onehop/maths.js";
-import { number } from "onehop/text.js";
+import { number } from "onehop/format.js";
 
 export const id = "worked";
 export const item = 17;
 export const title = "Two words, every number";
 export const needs = [];
 
-/** Every step of equation 1. */
-export function attention({ x, w_q, w_k, w_v }) {
+/** All steps of equation 1. */
+function attention({ x, w_q, w_k, w_v }) {
   const [q, k, v] = [w_q, w_k, w_v].map((w) => matmul(x, w));
   const scores = matmul(q, transpose(k));
   const scaled = scores.map((row) => row.map((s) => s / Math.sqrt(k[0].length)));
@@ -17,9 +17,9 @@ export function attention({ x, w_q, w_k, w_v }) {
   return { q, k, v, scores, scaled, weights, output: matmul(weights, v) };
 }
 
-/** The matrices with the reader's entries in them, which the address keeps as w_q.0.1=0.5. */
-function given(view) {
-  const matrices = structuredClone(view.worked.given);
+/** The input matrices with the reader's entries, which the address keeps as w_q.0.1=0.5. */
+function inputs(view) {
+  const matrices = structuredClone(view.workedExample.given);
   for (const change of entries(view)) {
     const [, name, row, column, value] = change.match(/^(\w+)\.(\d+)\.(\d+)=(.+)$/) ?? [];
     if (matrices[name]?.[row]?.[column] !== undefined && Number.isFinite(Number(value)))
@@ -33,28 +33,31 @@ const entries = (view) => view.dial("worked.entries", "").split(" ").filter(Bool
 function edit(view, name, row, column, value) {
   const key = `${name}.${row}.${column}`;
   const others = entries(view).filter((e) => !e.startsWith(`${key}=`));
-  const same = Number(value) === view.worked.given[name][row][column];
+  const same = Number(value) === view.workedExample.given[name][row][column];
   if (value === "" || !Number.isFinite(Number(value))) return;
-  view.turn("worked.entries", [...others, ...(same ? [] : [`${key}=${Number(value)}`])].join(" "));
+  view.setDial(
+    "worked.entries",
+    [...others, ...(same ? [] : [`${key}=${Number(value)}`])].join(" "),
+  );
 }
 
 const LABELS = { x: "X", w_q: "W Q", w_k: "W K", w_v: "W V" };
 
-/** "W Q" with its letter raised. */
-const raised = (text) =>
+/** "W Q" with its letter as a superscript. */
+const withSuperscript = (text) =>
   text.split(/W ([QKV])/).map((part, i) => (i % 2 ? html`W<sup>${part}</sup>` : part));
-const named = (name) => raised(LABELS[name]);
+const matrixName = (name) => withSuperscript(LABELS[name]);
 
 function editable(view, name, matrix, concept) {
-  const { words } = view.worked;
+  const { words } = view.workedExample;
   return html`<div>
-    <h4 class="c-${concept}">${named(name)}</h4>
+    <h4 class="c-${concept}">${matrixName(name)}</h4>
     <table class="matrix">
       <tbody>
         ${matrix.map(
           (row, i) =>
             html`<tr>
-              ${name === "x" ? html`<th scope="row">${words[i]}</th>` : ""}${row.map((value, j) => html`<td><input type="number" step="0.1" aria-label="${LABELS[name]}, row ${i + 1}, column ${j + 1}" .value=${String(value)} class=${value === view.worked.given[name][i][j] ? "" : "edited"} @change=${(event) => edit(view, name, i, j, event.target.value)} /></td>`)}
+              ${name === "x" ? html`<th scope="row">${words[i]}</th>` : ""}${row.map((value, j) => html`<td><input type="number" step="0.1" aria-label="${LABELS[name]}, row ${i + 1}, column ${j + 1}" .value=${String(value)} class=${value === view.workedExample.given[name][i][j] ? "" : "edited"} @change=${(event) => edit(view, name, i, j, event.target.value)} /></td>`)}
             </tr>`,
         )}
       </tbody>
@@ -62,21 +65,21 @@ function editable(view, name, matrix, concept) {
   </div>`;
 }
 
-/** A matrix that follows from the others; a number that an edit has changed is marked and says what it was. */
+/** A computed matrix. A number that an entry has changed is marked, and its tooltip says what it was. */
 function shown(words, heading, { now: matrix, first }, concept, digits = 3) {
-  const cell = (value, was) => {
-    const isChanged = Math.abs(value - was) > 1e-12;
+  const cell = (value, before) => {
+    const isChanged = Math.abs(value - before) > 1e-12;
     return html`<td
       class="cell ${isChanged ? "edited" : ""}"
       data-value=${value}
-      data-was=${isChanged ? was : nothing}
-      .tip=${isChanged ? `was ${number(was, digits)}` : null}
+      data-was=${isChanged ? before : nothing}
+      .tip=${isChanged ? `was ${number(before, digits)}` : null}
     >
       ${number(value, digits)}
     </td>`;
   };
   return html`<div>
-    <h4 class="c-${concept}">${raised(heading)}</h4>
+    <h4 class="c-${concept}">${withSuperscript(heading)}</h4>
     <table class="matrix" data-matrix=${heading}>
       <tbody>
         ${matrix.map(
@@ -92,10 +95,10 @@ function shown(words, heading, { now: matrix, first }, concept, digits = 3) {
 }
 
 export function draw(view) {
-  const matrices = given(view);
-  const [r, first] = [attention(matrices), attention(view.worked.given)];
+  const matrices = inputs(view);
+  const [r, first] = [attention(matrices), attention(view.workedExample.given)];
   const root = Math.sqrt(3);
-  const { words } = view.worked;
+  const { words } = view.workedExample;
   const both = (name) => ({ now: r[name], first: first[name] });
   return html` <div class="row">
       ${editable(view, "x", matrices.x, "neutral")}${editable(view, "w_q", matrices.w_q, "query")}${editable(view, "w_k", matrices.w_k, "key")}${editable(view, "w_v", matrices.w_v, "value")}
@@ -120,7 +123,7 @@ export function draw(view) {
       ${number(100 * r.weights[0][1], 1)} % of “World”'s.
       <button
         type="button"
-        @click=${() => view.turn("worked.entries", "")}
+        @click=${() => view.setDial("worked.entries", "")}
         ?disabled=${entries(view).length === 0}
       >
         back to the first numbers
@@ -134,8 +137,8 @@ export const caption = () =>
   follows.`;
 
 export const table = (view) => {
-  const { words } = view.worked;
-  const results = attention(given(view));
+  const { words } = view.workedExample;
+  const results = attention(inputs(view));
   const rows = Object.entries(results).flatMap(([name, matrix]) =>
     matrix.map((row, i) => [`${name} ${words[i]}`, ...row, ...(row.length < 3 ? [null] : [])]),
   );
@@ -145,7 +148,7 @@ export const table = (view) => {
 const literal = (matrix) => `[${matrix.map((row) => `[${row.join(", ")}]`).join(", ")}]`;
 
 export const python = (view) => {
-  const m = given(view);
+  const m = inputs(view);
   return `import numpy as np
 
 x = np.array(${literal(m.x)})

@@ -1,6 +1,6 @@
-// How likely a translation is good, as onehop.pipelines.confidence has it.
+// The confidence estimate of onehop.pipelines.confidence in JavaScript.
 
-/** Null where nobody has fitted it for the model, or where the model is edited. */
+/** Null if no estimate was fitted for the model, or if the model is edited. */
 export function confidenceOf({ weights, doubtful }, { ids, finished, looped, log_prob }, edits) {
   if (!weights || edits.length) return null;
   const tokens = Math.max(ids.length + Number(finished), 1);

@@ -1,14 +1,14 @@
-// Edits of one run, written as NAME=VALUE@PLACE and made by a tap, as onehop.interpret.ablations has them.
+// Edits of one run, written as NAME=VALUE@PLACE and applied by a tap, as in onehop.interpret.ablations.
 
 import { permutation } from "./random.js";
-import { mapped, values } from "./transformer.js";
-import { Trouble } from "./trouble.js";
+import { map, tensor } from "./transformer.js";
+import { UserError } from "./errors.js";
 
 const ROLES = ["encoder", "decoder", "cross"];
 const ATTENTION = /^(encoder|decoder)\.layers\.(\d+)\.(self|cross)_attention\.(\w+)$/;
 const ADD_NORM = /^(encoder|decoder)\.(?:layers\.(\d+)\.\w+_add_norm\.)?(skip|residual|norm)$/;
 
-/** For each edit its values, how deep a place may and must go, its roles and an example. */
+/** For each edit: its values, the least and greatest depth of a place, its roles and an example. */
 const FORMS = {
   scale: [/^(off|\d{1,6}(\.\d{1,6})?)$/, 0, 3, ROLES, "scale=off, scale=2 or scale=2@cross.1"],
   mask: [/^off$/, 0, 0, [], "mask=off"],
@@ -27,46 +27,45 @@ const FORMS = {
 
 const short = (text) => `'${text.length <= 60 ? text : `${text.slice(0, 59)}…`}'`;
 
-/** Read NAME=VALUE@PLACE. */
-export function parse(text) {
-  const [, name, value = "", place] = text.trim().match(/^([^=]*)=?([^@]*)(?:@(.*))?$/s) ?? [];
+/** Parse NAME=VALUE@PLACE. */
+export function parseEdit(text) {
+  const [, name, value = "", location] = text.trim().match(/^([^=]*)=?([^@]*)(?:@(.*))?$/s) ?? [];
   const form = Object.hasOwn(FORMS, name) ? FORMS[name] : null;
   if (!form)
-    throw new Trouble(
+    throw new UserError(
       `There is no edit ${short(text)}. Edits are ${Object.keys(FORMS).join(", ")}.`,
     );
   const [pattern, least, most, roles, example] = form;
   if (!pattern.test(value))
-    throw new Trouble(`${short(text)} is no edit of ${name}. Write ${example}.`);
-  const parts = place === undefined ? [] : place.split(".");
+    throw new UserError(`${short(text)} is no edit of ${name}. Write ${example}.`);
+  const parts = location === undefined ? [] : location.split(".");
   const [role = null, ...numbers] = parts;
   const fits =
     parts.length >= least && parts.length <= most && (role === null || roles.includes(role));
   if (!fits || !numbers.every((n) => /^\d{1,4}$/.test(n)))
-    throw new Trouble(`${short(text)} names no place for this edit. Write ${example}.`);
+    throw new UserError(`${short(text)} names no place for this edit. Write ${example}.`);
   if (name === "scale" && Number(value) === 0)
-    throw new Trouble("scale=0 divides by zero. Give a divisor above 0.");
+    throw new UserError("scale=0 divides by zero. Give a divisor above 0.");
   const [layer = null, head = null] = numbers.map(Number);
-  const written = [role, layer, head].filter((part) => part !== null).join(".");
-  return { name, value, role, layer, head, text: `${name}=${value}${written && `@${written}`}` };
+  const suffix = [role, layer, head].filter((part) => part !== null).join(".");
+  return { name, value, role, layer, head, text: `${name}=${value}${suffix && `@${suffix}`}` };
 }
 
-/** Several edits; one that is given twice counts once. */
-export function parseAll(texts) {
-  const edits = texts.map(parse);
+/** Parse several edits and drop duplicates. */
+export function parseEdits(texts) {
+  const edits = texts.map(parseEdit);
   return edits.filter((edit, i) => edits.findIndex((other) => other.text === edit.text) === i);
 }
 
-/** Refuse a layer or head that the model does not have. */
 function check({ text, role, layer, head }, settings) {
   const layers = role === "encoder" ? settings.n_encoder_layers : settings.n_decoder_layers;
-  for (const [what, asked, there] of [
+  for (const [what, index, count] of [
     ["layer", layer, layers],
     ["head", head, settings.n_heads],
   ])
-    if (asked !== null && asked >= there)
-      throw new Trouble(
-        `${text} asks for ${what} ${asked}, but there are ${there}. They count from 0 to ${there - 1}.`,
+    if (index !== null && index >= count)
+      throw new UserError(
+        `${text} asks for ${what} ${index}, but there are ${count}. They count from 0 to ${count - 1}.`,
       );
 }
 
@@ -74,27 +73,27 @@ const within = (edit, role, layer) =>
   (edit.role === null || edit.role === role) && (edit.layer === null || edit.layer === layer);
 
 function attentionAt(edit, name, quantity) {
-  const found = name.match(ATTENTION);
-  if (found?.[4] !== quantity) return false;
-  return within(edit, found[3] === "cross" ? "cross" : found[1], Number(found[2]));
+  const match = name.match(ATTENTION);
+  if (match?.[4] !== quantity) return false;
+  return within(edit, match[3] === "cross" ? "cross" : match[1], Number(match[2]));
 }
 
 function addNormAt(edit, name, quantity) {
-  const found = name.match(ADD_NORM);
-  if (found?.[3] !== quantity) return false;
-  return within(edit, found[1], found[2] === undefined ? null : Number(found[2]));
+  const match = name.match(ADD_NORM);
+  if (match?.[3] !== quantity) return false;
+  return within(edit, match[1], match[2] === undefined ? null : Number(match[2]));
 }
 
-/** The head that a place of a value with heads belongs to. */
+/** The head that an index into a value's data belongs to. */
 function headOf({ shape: [, heads, rows, width] }) {
   return (i) => Math.floor(i / (rows * width)) % heads;
 }
 
-/** Every head's weights replaced by the mean over heads. */
-function averaged({ shape, data }) {
+/** Replace every head's weights by the mean over heads. */
+function averageHeads({ shape, data }) {
   const [batch, heads, rows, width] = shape;
   const size = rows * width;
-  const out = values(shape);
+  const out = tensor(shape);
   for (let b = 0; b < batch; b++)
     for (let i = 0; i < size; i++) {
       let sum = 0;
@@ -104,56 +103,56 @@ function averaged({ shape, data }) {
   return out;
 }
 
-/** What each edit makes of a value; `seen` are the values before it by the last part of their names. */
+/** How each edit changes a value; `previous` holds earlier values by the last part of their names. */
 const CHANGES = {
-  scale(edit, name, value, seen, settings) {
+  scale(edit, name, value, previous, settings) {
     if (!attentionAt(edit, name, "scaled_scores")) return value;
     const factor = Math.sqrt(settings.d_k) / (edit.value === "off" ? 1 : Number(edit.value));
     const head = headOf(value);
-    return mapped(value, (x, i) => (edit.head === null || head(i) === edit.head ? x * factor : x));
+    return map(value, (x, i) => (edit.head === null || head(i) === edit.head ? x * factor : x));
   },
-  mask(edit, name, value, seen) {
+  mask(edit, name, value, previous) {
     return attentionAt({ role: "decoder", layer: null }, name, "masked_scores")
-      ? seen.scaled_scores
+      ? previous.scaled_scores
       : value;
   },
-  positions(edit, name, value, seen) {
+  positions(edit, name, value, previous) {
     if (!/^(source|target)_input\.positioned$/.test(name)) return value;
-    if (edit.value === "off") return seen.scaled;
+    if (edit.value === "off") return previous.scaled;
     if (name.startsWith("target")) return value;
     const [, length, width] = value.shape;
     const order = permutation(length, Number(edit.value.split(":")[1] ?? 1));
-    return mapped(value, (_, i) => {
+    return map(value, (_, i) => {
       const from = order[Math.floor(i / width) % length] * width + (i % width);
-      return seen.scaled.data[i] + value.data[from] - seen.scaled.data[from];
+      return previous.scaled.data[i] + value.data[from] - previous.scaled.data[from];
     });
   },
   head(edit, name, value) {
     if (!attentionAt(edit, name, "head_outputs")) return value;
     const head = headOf(value);
     const only = edit.value === "only";
-    return mapped(value, (x, i) => ((head(i) === edit.head) === only ? x : 0));
+    return map(value, (x, i) => ((head(i) === edit.head) === only ? x : 0));
   },
-  heads: (edit, name, value) => (attentionAt(edit, name, "weights") ? averaged(value) : value),
-  residual: (edit, name, value) => (addNormAt(edit, name, "skip") ? mapped(value, () => 0) : value),
-  norm(edit, name, value, seen, settings) {
+  heads: (edit, name, value) => (attentionAt(edit, name, "weights") ? averageHeads(value) : value),
+  residual: (edit, name, value) => (addNormAt(edit, name, "skip") ? map(value, () => 0) : value),
+  norm(edit, name, value, previous, settings) {
     if (!addNormAt(edit, name, "norm")) return value;
-    return seen[name.includes(".layers.") && settings.norm === "pre" ? "skip" : "residual"];
+    return previous[name.includes(".layers.") && settings.norm === "pre" ? "skip" : "residual"];
   },
 };
 
-/** A tap that makes edits: a fresh one for each run, as it remembers what it has seen of it. */
+/** A tap that applies edits. Each run needs a new one, because it remembers earlier values. */
 export function editTap(edits, settings) {
   for (const edit of edits) check(edit, settings);
-  const seen = {};
+  const previous = {};
   return (name, raw) => {
     let value = raw;
-    for (const edit of edits) value = CHANGES[edit.name](edit, name, value, seen, settings);
+    for (const edit of edits) value = CHANGES[edit.name](edit, name, value, previous, settings);
     const last = name.slice(name.lastIndexOf(".") + 1);
-    seen[last] = last === "skip" ? raw : value;
+    previous[last] = last === "skip" ? raw : value;
     return value;
   };
 }
 
-/** Whether a token written later changes what earlier positions compute, so that nothing may be cached. */
-export const changesThePast = (edits) => edits.some((edit) => edit.name === "mask");
+/** Whether later tokens change what earlier positions compute, so that nothing may be cached. */
+export const invalidatesCache = (edits) => edits.some((edit) => edit.name === "mask");

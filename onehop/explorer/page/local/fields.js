@@ -1,10 +1,10 @@
-// Fields of a trace, each computed from its arguments alone, as onehop.interpret.trace_fields and embedding_space have them.
+// Fields of a trace as pure functions, as in onehop.interpret.trace_fields and embedding_space.
 
-import { largest } from "./search.js";
+import { topK } from "./search.js";
 import { softmax } from "./transformer.js";
 
 const CLOUD = 600;
-const MARKS = 4; // padding, unknown, beginning and end: no words
+const SPECIAL_TOKENS = 4; // padding, unknown, start and end
 const NEIGHBOURS = 8;
 const LENS_TOP = 3;
 
@@ -33,42 +33,40 @@ export const AXES = {
   logits: ["token", "vocabulary"],
 };
 
-/** Tensors as the page reads them: where each lies in one run of bytes, and those bytes. */
+/** Tensors as the page reads them: headers with offsets, and all data in one byte array. */
 export function pack(tensors) {
   const entries = Object.entries(tensors);
-  const places = {};
+  const headers = {};
   let offset = 0;
   for (const [name, { axes, shape, data }] of entries) {
-    places[name] = { axes, shape, type: "float32", offset, bytes: data.byteLength };
+    headers[name] = { axes, shape, type: "float32", offset, bytes: data.byteLength };
     offset += data.byteLength;
   }
   const blob = new Uint8Array(offset);
   for (const [name, { data }] of entries)
-    blob.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), places[name].offset);
-  return { tensors: places, blob };
+    blob.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), headers[name].offset);
+  return { tensors: headers, blob };
 }
 
 export const range = (n) => Array.from({ length: n }, (_, i) => i);
 
-/** Arrays one behind the other. */
-export function joined(arrays) {
-  const whole = new Float32Array(arrays.reduce((sum, a) => sum + a.length, 0));
-  let at = 0;
+export function concatenate(arrays) {
+  const joined = new Float32Array(arrays.reduce((sum, a) => sum + a.length, 0));
+  let offset = 0;
   for (const array of arrays) {
-    whole.set(array, at);
-    at += array.length;
+    joined.set(array, offset);
+    offset += array.length;
   }
-  return whole;
+  return joined;
 }
 
-/** Rows as one array in which columns come first. */
 export function transposed(rows) {
-  const whole = new Float32Array(rows.length * rows[0].length);
-  rows.forEach((row, i) => row.forEach((x, j) => (whole[j * rows.length + i] = x)));
-  return whole;
+  const columns = new Float32Array(rows.length * rows[0].length);
+  rows.forEach((row, i) => row.forEach((x, j) => (columns[j * rows.length + i] = x)));
+  return columns;
 }
 
-export function length(vector) {
+export function vectorLength(vector) {
   let sum = 0;
   for (const x of vector) sum += x * x;
   return Math.sqrt(sum);
@@ -81,7 +79,7 @@ function variance(numbers) {
   return sum / numbers.length;
 }
 
-/** For each attention, the tensors that its queries, and its keys and values, were made from. */
+/** For each attention, the names of the tensors that its queries, and its keys and values, are computed from. */
 export function attentionInputs({ norm, n_encoder_layers, n_decoder_layers }) {
   const own = norm === "pre" ? "norm" : "skip";
   const memory =
@@ -100,7 +98,7 @@ export function attentionInputs({ norm, n_encoder_layers, n_decoder_layers }) {
   return inputs;
 }
 
-/** The cross-attention head that gives most weight to the token which the alignment links to each written one. */
+/** The cross-attention head that gives most weight to the aligned token of each written one. */
 export function aligner({ n_decoder_layers, n_heads }, recorder) {
   const weights = range(n_decoder_layers).map((i) =>
     recorder.get(`decoder.layers.${i}.cross_attention.weights`),
@@ -109,24 +107,24 @@ export function aligner({ n_decoder_layers, n_heads }, recorder) {
   const at = (layer, head, query, key) =>
     weights[layer].data[(head * queries + query) * keys + key];
   const aligning = Math.max(n_decoder_layers - 2, 0);
-  const linked = range(queries).map((query) => {
+  const aligned = range(queries).map((query) => {
     const mean = range(keys).map((key) =>
       range(n_heads).reduce((sum, head) => sum + at(aligning, head, query, key), 0),
     );
-    return largest(mean, 1)[0];
+    return topK(mean, 1)[0];
   });
   const all = range(n_decoder_layers).map((layer) =>
     range(n_heads).map(
-      (head) => linked.reduce((sum, key, query) => sum + at(layer, head, query, key), 0) / queries,
+      (head) => aligned.reduce((sum, key, query) => sum + at(layer, head, query, key), 0) / queries,
     ),
   );
-  const best = largest(all.flat(), 1)[0];
+  const best = topK(all.flat(), 1)[0];
   const [layer, head] = [Math.floor(best / n_heads), best % n_heads];
   return { role: "cross", layer, head, share: all[layer][head], all };
 }
 
-/** After a decoder layer, what would be written if it were the last: read through the output matrix. */
-export function lensAfter(model, recorder, layer, candidates, choice) {
+/** The logit lens: the predictions if a decoder layer were the last. */
+export function logitLens(model, recorder, layer, candidates, choice) {
   const path = `decoder.layers.${layer}.feed_add_norm`;
   const state =
     model.settings.norm === "pre"
@@ -138,7 +136,7 @@ export function lensAfter(model, recorder, layer, candidates, choice) {
     const row = p.data.subarray(i * width, (i + 1) * width);
     return {
       candidates: ids.map((id) => row[id]),
-      top: largest(row, Math.min(LENS_TOP, width)).map((id) => choice(id, row[id])),
+      top: topK(row, Math.min(LENS_TOP, width)).map((id) => choice(id, row[id])),
     };
   });
 }
@@ -149,39 +147,40 @@ const ADDED = {
   feed: ["feed_forward", "output"],
 };
 
-/** For each sub-layer, how long the stream's vectors are, how long what it adds, and the angle between them. */
-export function additions(recorder) {
-  const found = [];
+/** For each sub-layer the lengths of the stream's vectors and of the added ones, and their cosine. */
+export function residualAdditions(recorder) {
+  const additions = [];
   for (const [name, stream] of recorder) {
     const parts = name.match(
       /^((encoder|decoder)\.layers\.(\d+))\.(self|cross|feed)_add_norm\.skip$/,
     );
     if (!parts) continue;
-    const [, path, stack, layer, around] = parts;
-    const [sublayer, quantity] = ADDED[around];
+    const [, path, stack, layer, kind] = parts;
+    const [sublayer, quantity] = ADDED[kind];
     const added = recorder.get(`${path}.${sublayer}.${quantity}`);
     const d = stream.shape.at(-1);
     const rows = range(stream.shape[1]).map((i) =>
       [stream, added].map(({ data }) => data.subarray(i * d, (i + 1) * d)),
     );
     const cosine = ([a, b]) =>
-      a.reduce((sum, x, i) => sum + x * b[i], 0) / Math.max(length(a) * length(b), 1e-8);
-    found.push({
+      a.reduce((sum, x, i) => sum + x * b[i], 0) /
+      Math.max(vectorLength(a) * vectorLength(b), 1e-8);
+    additions.push({
       name: `${path}.${sublayer}`,
       stack,
       layer: Number(layer),
       sublayer,
-      stream: rows.map(([a]) => length(a)),
-      added: rows.map(([, b]) => length(b)),
+      stream: rows.map(([a]) => vectorLength(a)),
+      added: rows.map(([, b]) => vectorLength(b)),
       cosine: rows.map(cosine),
     });
   }
-  return found;
+  return additions;
 }
 
-/** The variance of q·k in every head beside that of q's and k's components. */
+/** The variance of q·k in every head, and of the components of q and k. */
 export function scoreVariance(recorder) {
-  const found = {};
+  const variances = {};
   for (const name of recorder.keys()) {
     if (!name.endsWith(".scores")) continue;
     const path = name.slice(0, -".scores".length);
@@ -190,14 +189,14 @@ export function scoreVariance(recorder) {
       const size = data.length / shape[1];
       return variance(data.subarray(head * size, (head + 1) * size));
     };
-    found[path] = range(recorder.get(name).shape[1]).map((head) =>
+    variances[path] = range(recorder.get(name).shape[1]).map((head) =>
       Object.fromEntries(["scores", "q", "k"].map((kind) => [kind, part(kind, head)])),
     );
   }
-  return found;
+  return variances;
 }
 
-/** An embedding matrix with its two principal components, which were found when the site was written. */
+/** An embedding matrix with its two principal components, which were computed when the site was built. */
 export class Space {
   #weights;
   #norms = null;
@@ -216,8 +215,8 @@ export class Space {
     return this.#weights.shape(this.matrix)[0];
   }
 
-  /** A vector's point on the plane; of embeddings that were multiplied by `scale`, so is the middle. */
-  place(vector, scale = 1) {
+  /** A vector's point on the plane. For scaled embeddings the mean is scaled, too. */
+  project(vector, scale = 1) {
     const point = [0, 0];
     vector.forEach((x, i) => {
       point[0] += (x - scale * this.mean[i]) * this.plane[i][0];
@@ -226,29 +225,29 @@ export class Space {
     return point;
   }
 
-  /** The pieces that were merged first, which are the most frequent, as a background. */
-  cloudIds = () => range(this.#size).slice(MARKS + 256, MARKS + 256 + CLOUD);
+  /** The most frequent pieces, which were merged first, as a background. */
+  cloudIds = () => range(this.#size).slice(SPECIAL_TOKENS + 256, SPECIAL_TOKENS + 256 + CLOUD);
   cloud = () =>
-    (this.points ??= this.cloudIds().map((id) => this.place(this.#weights.row(this.matrix, id))));
+    (this.points ??= this.cloudIds().map((id) => this.project(this.#weights.row(this.matrix, id))));
 
-  /** For each id the pieces with the largest cosine to it, itself and the marks left out. */
+  /** For each id the pieces with the largest cosine, without itself and the special tokens. */
   nearest(ids, token) {
     this.#norms ??= Float32Array.from(range(this.#size), (id) =>
-      Math.max(length(this.#weights.row(this.matrix, id)), 1e-12),
+      Math.max(vectorLength(this.#weights.row(this.matrix, id)), 1e-12),
     );
     const norms = this.#norms;
-    const count = Math.min(NEIGHBOURS, this.#size - MARKS - 1);
-    const rows = joined(ids.map((id) => this.#weights.row(this.matrix, id)));
+    const count = Math.min(NEIGHBOURS, this.#size - SPECIAL_TOKENS - 1);
+    const rows = concatenate(ids.map((id) => this.#weights.row(this.matrix, id)));
     const products = this.#weights.linear(rows, this.matrix);
     return ids.map((own, i) => {
       const cosines = products
         .subarray(i * this.#size, (i + 1) * this.#size)
-        .map((x, id) => (id < MARKS || id === own ? -2 : x / norms[id] / norms[own]));
-      return largest(cosines, count).map((id) => ({
+        .map((x, id) => (id < SPECIAL_TOKENS || id === own ? -2 : x / norms[id] / norms[own]));
+      return topK(cosines, count).map((id) => ({
         id,
         token: token(id),
         cosine: cosines[id],
-        xy: this.place(this.#weights.row(this.matrix, id)),
+        xy: this.project(this.#weights.row(this.matrix, id)),
       }));
     });
   }

@@ -1,4 +1,4 @@
-// The matrix product x Wᵀ, which is nearly all of a Transformer's work, in WebAssembly SIMD.
+// The matrix product x Wᵀ in WebAssembly SIMD: nearly all of a Transformer's work.
 
 import { assemble } from "./wasm.js";
 
@@ -6,7 +6,7 @@ const range = (n) => Array.from({ length: n }, (_, i) => i);
 const BLOCK = 4; // rows of W at a time: their four sums fill one vector
 export const ROWS = 2; // rows of x at a time
 
-/** A row of whole numbers as floats: out[i] = q[i] · scale, eight at a time. */
+/** Dequantize a row, eight values at a time: out[i] = q[i] · scale. */
 const UNPACK = {
   name: "unpack",
   params: ["q", "scale", "out", "count"],
@@ -27,8 +27,8 @@ const UNPACK = {
     end`,
 };
 
-/** The sums of a row's four accumulators, as one vector. */
-const summed = (r) => `
+/** The horizontal sums of a row's four accumulators, as one vector. */
+const horizontalSums = (r) => `
   local.get $a${r}0 local.get $a${r}1 i8x16.shuffle 0 4 1 5
   local.get $a${r}0 local.get $a${r}1 i8x16.shuffle 2 6 3 7 f32x4.add local.set $t
   local.get $a${r}2 local.get $a${r}3 i8x16.shuffle 0 4 1 5
@@ -37,12 +37,12 @@ const summed = (r) => `
   local.get $t local.get $u i8x16.shuffle 2 3 6 7 f32x4.add`;
 
 /**
- * Some rows of x by four rows of W: y[r][0…3] = x[r] · w[0…3]. The first row of x lies at `x`, the next `width` bytes
- * behind it; so do the rows of W; those of y are `stride` bytes apart. `fused` multiplies and adds in one instruction.
+ * Several rows of x times four rows of W: y[r][0…3] = x[r] · w[0…3]. Rows of x and W are `width` bytes apart, those
+ * of y `stride` bytes. `fused` uses fused multiply-add.
  */
 function product(rows, fused) {
-  const each = (text) => range(rows).flatMap((r) => range(BLOCK).map((c) => text(r, c)));
-  const cells = each((r, c) => `a${r}${c}`);
+  const perCell = (text) => range(rows).flatMap((r) => range(BLOCK).map((c) => text(r, c)));
+  const cells = perCell((r, c) => `a${r}${c}`);
   return {
     name: rows === 1 ? "one" : "several",
     params: ["x", "w", "y", "width", "stride"],
@@ -83,11 +83,11 @@ function product(rows, fused) {
       ${range(rows)
         .map(
           (r) =>
-            `local.get $y local.get $stride i32.const ${r} i32.mul i32.add ${summed(r)} v128.store`,
+            `local.get $y local.get $stride i32.const ${r} i32.mul i32.add ${horizontalSums(r)} v128.store`,
         )
         .join(" ")}`,
   };
 }
 
-/** The module's bytes; `fused` needs relaxed SIMD, which not every browser has. */
+/** The module's bytes; `fused` needs relaxed SIMD, which some browsers lack. */
 export const MODULE = (fused) => assemble([UNPACK, product(1, fused), product(ROWS, fused)]);

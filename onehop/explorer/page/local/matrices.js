@@ -1,40 +1,40 @@
-// Matrices of the model that the page asks for by themselves.
+// Parts of the model's weight matrices that figures request separately.
 
-import { editTap, parse } from "./edits.js";
-import { joined, length, pack, range, transposed } from "./fields.js";
-import { largest } from "./search.js";
-import { Trouble } from "./trouble.js";
+import { editTap, parseEdit } from "./edits.js";
+import { concatenate, vectorLength, pack, range, transposed } from "./fields.js";
+import { topK } from "./search.js";
+import { UserError } from "./errors.js";
 
 const [TOWARDS, AWAY] = [6, 3];
 
-/** What some neurons of a feed-forward network write: how much, and in the decoder towards which pieces. */
-export function neurons(model, stack, layer, places, token) {
+/** The norm of what some feed-forward neurons write, and in the decoder the pieces that it favours and disfavours. */
+export function neurons(model, stack, layer, indices, token) {
   const { weights, output, settings } = model;
   const layers = settings[`n_${stack}_layers`];
-  if (layer >= layers || places.some((place) => place >= settings.d_ff))
-    throw new Trouble(
-      `There is no neuron ${Math.max(...places)} in layer ${layer} of the ${stack}. Layers count from 0 to ${layers - 1}.`,
+  if (layer >= layers || indices.some((index) => index >= settings.d_ff))
+    throw new UserError(
+      `There is no neuron ${Math.max(...indices)} in layer ${layer} of the ${stack}. Layers count from 0 to ${layers - 1}.`,
     );
-  return places.map((neuron) => {
-    const written = weights.column(`${stack}.layers.${layer}.feed_forward.w_2.weight`, neuron);
-    const found = { neuron, norm: length(written) };
-    if (stack === "encoder") return found;
-    const scores = weights.linear(written, output);
-    const named = (id) => ({ token: token(id), score: scores[id] });
+  return indices.map((neuron) => {
+    const column = weights.column(`${stack}.layers.${layer}.feed_forward.w_2.weight`, neuron);
+    const result = { neuron, norm: vectorLength(column) };
+    if (stack === "encoder") return result;
+    const scores = weights.linear(column, output);
+    const scored = (id) => ({ token: token(id), score: scores[id] });
     return {
-      ...found,
-      towards: largest(scores, TOWARDS).map(named),
-      away: largest(
+      ...result,
+      towards: topK(scores, TOWARDS).map(scored),
+      away: topK(
         scores.map((x) => -x),
         AWAY,
-      ).map(named),
+      ).map(scored),
     };
   });
 }
 
-/** One head's own W^Q, W^K, W^V and W^O, as the paper writes them: q = x W^Q. */
+/** One head's W^Q, W^K, W^V and W^O, in the paper's orientation: q = x W^Q. */
 export function headMatrices({ settings, weights }, role, layer, head) {
-  editTap([parse(`head=off@${role}.${layer}.${head}`)], settings);
+  editTap([parseEdit(`head=off@${role}.${layer}.${head}`)], settings);
   const { d_model, d_k, d_v } = settings;
   const path = `${role === "encoder" ? "encoder" : "decoder"}.layers.${layer}.${role === "cross" ? "cross" : "self"}_attention`;
   const tensors = {};
@@ -56,10 +56,10 @@ export function headMatrices({ settings, weights }, role, layer, head) {
       tensors[`b_${letter}`] = {
         axes: [axis],
         shape: [width],
-        data: weights.plain(bias).slice(head * width, (head + 1) * width),
+        data: weights.floats(bias).slice(head * width, (head + 1) * width),
       };
   }
   const columns = range(d_v).map((i) => weights.column(`${path}.w_o.weight`, head * d_v + i));
-  tensors.w_o = { axes: ["d_v", "d_model"], shape: [d_v, d_model], data: joined(columns) };
+  tensors.w_o = { axes: ["d_v", "d_model"], shape: [d_v, d_model], data: concatenate(columns) };
   return { role, layer, head, ...pack(tensors) };
 }

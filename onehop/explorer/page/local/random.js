@@ -1,6 +1,6 @@
-// The order that torch.randperm gives for a seed: MT19937, then Fisher and Yates's exchanges.
+// The permutation of torch.randperm for a seed: MT19937 and the Fisher–Yates shuffle.
 
-/** Random whole numbers below 2^32. */
+/** Random integers below 2^32. */
 function* mersenne(seed) {
   const state = new Uint32Array(624);
   state[0] = seed;
@@ -17,7 +17,7 @@ function* mersenne(seed) {
   }
 }
 
-/** The numbers from 0 to n − 1 in the order that belongs to a seed. */
+/** The numbers from 0 to n − 1 in the order of a seed. */
 export function permutation(n, seed) {
   const order = Array.from({ length: n }, (_, i) => i);
   const numbers = mersenne(seed);

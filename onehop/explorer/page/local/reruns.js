@@ -1,38 +1,38 @@
-// A recorded translation, passed through the model once more with something changed, as onehop.interpret.reruns does it.
+// Reruns of a recorded translation with something changed, as in onehop.interpret.reruns.
 
-import { editTap, parse } from "./edits.js";
+import { editTap, parseEdit } from "./edits.js";
 import { range } from "./fields.js";
-import { largest, logSumOf } from "./search.js";
-import { repeated, values } from "./transformer.js";
+import { topK, logSumOf } from "./search.js";
+import { repeatBatch, tensor } from "./transformer.js";
 
 const TOP = 2;
 const ROLES = ["encoder", "decoder", "cross"];
 
-/** At each position of each batch row the logits, and how probable an id is: found[row][step].logProb(id). */
-function choices({ shape: [rows, steps, width], data }) {
+/** For each batch row and position the logits, and a function for the log-probability of an id. */
+function distributions({ shape: [rows, steps, width], data }) {
   return range(rows).map((row) =>
     range(steps).map((step) => {
       const at = (row * steps + step) * width;
       const logits = data.subarray(at, at + width);
-      const { most, log } = logSumOf(logits);
-      return { logits, logProb: (id) => logits[id] - most - log };
+      const { maximum, log } = logSumOf(logits);
+      return { logits, logProb: (id) => logits[id] - maximum - log };
     }),
   );
 }
 
-/** What the causal mask hides: how probable each token becomes that the decoder can already see. */
-export function leak({ model, inputs, outputs, edits, memory, recorder }) {
+/** What the causal mask prevents: the probability of each token if the decoder could already see it. */
+export function maskLeak({ model, inputs, outputs, edits, memory, recorder }) {
   if (edits.some((edit) => edit.name === "mask")) return null;
   const unmasked = new Map();
-  const edit = editTap([...edits, parse("mask=off")], model.settings);
+  const edit = editTap([...edits, parseEdit("mask=off")], model.settings);
   const tap = (name, raw) => {
     const value = edit(name, raw);
     if (name.endsWith("self_attention.weights")) unmasked.set(name, value);
     return value;
   };
-  const open = model.logits(model.decode([inputs], memory, tap), tap);
-  const [before, after] = [recorder.get("logits"), open].map((logits) =>
-    choices(logits)[0].map(({ logProb }, step) => Math.exp(logProb(outputs[step]))),
+  const unmaskedLogits = model.logits(model.decode([inputs], memory, tap), tap);
+  const [before, after] = [recorder.get("logits"), unmaskedLogits].map((logits) =>
+    distributions(logits)[0].map(({ logProb }, step) => Math.exp(logProb(outputs[step]))),
   );
   const future_weight = {};
   for (const [name, value] of unmasked)
@@ -43,7 +43,7 @@ export function leak({ model, inputs, outputs, edits, memory, recorder }) {
   };
 }
 
-/** For each head the weight that a position gives to those behind it, on average. */
+/** For each head, the mean weight that a position gives to later ones. */
 function futureWeight({ shape: [, heads, length], data }) {
   return range(heads).map((head) => {
     let sum = 0;
@@ -53,33 +53,35 @@ function futureWeight({ shape: [, heads, length], data }) {
   });
 }
 
-/** Every attention of a model, in the order of computation. */
-export function attentions({ n_encoder_layers: encoder, n_decoder_layers: decoder }) {
+/** All attentions of a model, in the order of computation. */
+function attentions({ n_encoder_layers: encoder, n_decoder_layers: decoder }) {
   const layers = { encoder, decoder, cross: decoder };
   return ROLES.flatMap((role) => range(layers[role]).map((layer) => [role, layer]));
 }
 
-/** Switch every head off in turn; an attention's heads are one batch, a row each. */
-export async function* headsOff(recording, token, each) {
+/** Ablate every head in turn; the heads of one attention are one batch. */
+export async function* headsOff(recording, token, onStep) {
   const all = attentions(recording.model.settings);
   yield { attentions: all.length };
   const { outputs, recorder } = recording;
-  const plain = choices(recorder.get("logits"))[0].map((at, step) => at.logProb(outputs[step]));
+  const baseline = distributions(recorder.get("logits"))[0].map((at, step) =>
+    at.logProb(outputs[step]),
+  );
   for (const [role, layer] of all) {
-    await each();
-    yield oneAttention(recording, role, layer, plain, token);
+    await onStep();
+    yield oneAttention(recording, role, layer, baseline, token);
   }
 }
 
-/** The heads of one attention. Layers below it are not computed again: its own layer's input was recorded. */
-function oneAttention(recording, role, layer, plain, token) {
+/** The heads of one attention. Lower layers are not recomputed, because this layer's input was recorded. */
+function oneAttention(recording, role, layer, baseline, token) {
   const { model, edits, outputs } = recording;
   const heads = model.settings.n_heads;
   const stack = role === "encoder" ? "encoder" : "decoder";
   const name = `${stack}.layers.${layer}.${role === "cross" ? "cross" : "self"}_attention.head_outputs`;
   const edit = editTap(edits, model.settings);
-  const tap = (path, raw) => (path === name ? withoutOwnHead(edit(path, raw)) : edit(path, raw));
-  const rows = (stack, layer) => repeated(entering(recording, stack, layer), heads);
+  const tap = (path, raw) => (path === name ? withoutHeadPerRow(edit(path, raw)) : edit(path, raw));
+  const rows = (stack, layer) => repeatBatch(layerInput(recording, stack, layer), heads);
   const memory =
     role === "encoder"
       ? model.stack("encoder", rows("encoder", layer), {}, tap, layer)
@@ -87,33 +89,32 @@ function oneAttention(recording, role, layer, plain, token) {
   const first = role === "encoder" ? 0 : layer;
   const options = { causal: true, memory };
   const states = model.stack("decoder", rows("decoder", first), options, tap, first);
-  const found = choices(model.logits(states, tap));
+  const positions = distributions(model.logits(states, tap));
   const rounded = (x) => Number(x.toFixed(6));
   return {
     role,
     layer,
-    effect: found.map((steps) =>
-      steps.map(({ logProb }, step) => rounded(logProb(outputs[step]) - plain[step])),
+    effect: positions.map((steps) =>
+      steps.map(({ logProb }, step) => rounded(logProb(outputs[step]) - baseline[step])),
     ),
-    top: found.map((steps) =>
+    top: positions.map((steps) =>
       steps.map(({ logits, logProb }) =>
-        largest(logits, TOP).map((id) => [token(id), rounded(Math.exp(logProb(id)))]),
+        topK(logits, TOP).map((id) => [token(id), rounded(Math.exp(logProb(id)))]),
       ),
     ),
   };
 }
 
-/** Row i of the batch without head i. */
-function withoutOwnHead({ shape, data }) {
+/** Zero head i in row i of the batch. */
+function withoutHeadPerRow({ shape, data }) {
   const [batch, heads] = shape;
   const size = data.length / (batch * heads);
-  const left = data.slice();
-  for (let i = 0; i < batch; i++) left.fill(0, (i * heads + i) * size, (i * heads + i + 1) * size);
-  return values(shape, left);
+  const rest = data.slice();
+  for (let i = 0; i < batch; i++) rest.fill(0, (i * heads + i) * size, (i * heads + i + 1) * size);
+  return tensor(shape, rest);
 }
 
-/** What a layer was given. */
-function entering({ model, recorder }, stack, layer) {
+function layerInput({ model, recorder }, stack, layer) {
   if (!layer) return recorder.get(`${stack === "encoder" ? "source" : "target"}_input.positioned`);
   const last = model.settings.norm === "pre" ? "residual" : "norm";
   return recorder.get(`${stack}.layers.${layer - 1}.feed_add_norm.${last}`);

@@ -1,13 +1,13 @@
-// Beam search over a step function, as onehop.decoding.search does it, with every step's choices kept.
+// Beam search over a step function, as in onehop.decoding.search, with every step's candidates recorded.
 
 import { BOS, EOS } from "./tokenizer.js";
-import { Trouble } from "./trouble.js";
+import { UserError } from "./errors.js";
 
 const LONGEST_LOOP = 6;
 const LOOP_SPAN = 12;
 
-/** Places of the largest numbers, largest first; of equals the lowest place. */
-export function largest(numbers, count) {
+/** The indices of the `count` largest numbers in descending order; ties go to the lower index. */
+export function topK(numbers, count) {
   const best = [];
   for (let i = 0; i < numbers.length; i++) {
     if (best.length === count && !(numbers[i] > numbers[best[count - 1]])) continue;
@@ -19,39 +19,39 @@ export function largest(numbers, count) {
   return best;
 }
 
-/** The largest number of a row, NaN if there is one, and the logarithm of the sum of exp(x - largest). */
+/** The maximum of a row (NaN if it has one), and log(sum(exp(x - maximum))). */
 export function logSumOf(logits) {
-  let most = -Infinity;
+  let maximum = -Infinity;
   for (let i = 0; i < logits.length; i++)
-    if (logits[i] > most || logits[i] !== logits[i]) most = logits[i];
+    if (logits[i] > maximum || logits[i] !== logits[i]) maximum = logits[i];
   let sum = 0;
-  for (let i = 0; i < logits.length; i++) sum += Math.exp(logits[i] - most);
-  return { most, log: Math.log(sum) };
+  for (let i = 0; i < logits.length; i++) sum += Math.exp(logits[i] - maximum);
+  return { maximum, log: Math.log(sum) };
 }
 
-/** Log-probabilities of a row of logits, in float32 as torch gives them. */
+/** Log-softmax in float32, as torch computes it. */
 export function logSoftmax(logits) {
-  const { most, log } = logSumOf(logits);
+  const { maximum, log } = logSumOf(logits);
   const out = new Float32Array(logits.length);
-  for (let i = 0; i < logits.length; i++) out[i] = logits[i] - most - log;
+  for (let i = 0; i < logits.length; i++) out[i] = logits[i] - maximum - log;
   return out;
 }
 
-/** How often in a row an n-gram stands, of those that count as loops; at least once. */
+/** The most consecutive repetitions of an n-gram that could count as a loop; at least 1. */
 function mostRepeats(ids) {
-  let most = 1;
+  let maximum = 1;
   for (let n = 1; n <= LONGEST_LOOP; n++) {
     let same = n;
     for (let i = n; i < ids.length; i++) {
       same = ids[i] === ids[i - n] ? same + 1 : n;
-      most = Math.max(most, Math.floor(same / n));
+      maximum = Math.max(maximum, Math.floor(same / n));
     }
   }
-  return most;
+  return maximum;
 }
 
-/** Options for a source that may itself say a thing over and over: twice as often is no loop then. */
-export function allowing(options, source) {
+/** The source may itself repeat something: then only twice as many repetitions count as a loop. */
+export function withLoopAllowance(options, source) {
   const times = mostRepeats(source);
   const repeats = options.loop_repeats > 0 && options.loop_repeats <= times;
   return repeats ? { ...options, loop_repeats: 2 * times } : options;
@@ -66,58 +66,58 @@ function endsInLoop(ids, repeats) {
   return false;
 }
 
-/** Log-probability over length penalty; the length counts the end mark. */
+/** Log-probability over length penalty; the length counts the end-of-sentence token. */
 function score({ penalty, alpha }, logProb, length) {
   return logProb / (penalty === "paper" ? (5 + length) / 6 : length) ** alpha;
 }
 
-/** Continuations of all rows, best first; of equals the better parent's, the lower id. */
-function candidates(rows, soFar, beam) {
-  const found = rows.flatMap((row, parent) =>
-    largest(row, Math.min(beam + 2, row.length)).map((token) => ({
+/** Continuations of all rows in descending order; ties go to the earlier parent, then to the lower id. */
+function candidates(rows, parentScores, beam) {
+  const all = rows.flatMap((row, parent) =>
+    topK(row, Math.min(beam + 2, row.length)).map((token) => ({
       parent,
       token,
-      total: soFar[parent] + row[token],
+      total: parentScores[parent] + row[token],
     })),
   );
-  if (found.some(({ total }) => Number.isNaN(total)))
-    throw new Trouble("The model's log-probabilities are not numbers. Leave out an edit.");
-  return found.sort(
+  if (all.some(({ total }) => Number.isNaN(total)))
+    throw new UserError("The model's log-probabilities are not numbers. Leave out an edit.");
+  return all.sort(
     (a, b) =>
       (a.total === b.total ? 0 : b.total - a.total) || a.parent - b.parent || a.token - b.token,
   );
 }
 
 /**
- * The best hypothesis, with what each step of the beam kept. `step(tokens, parents)` gives a row of log-probabilities for
- * each token that continues a row of the step before; `each` is awaited before every step and may end the search.
+ * The best hypothesis, and every step's beam. `step(tokens, parents)` returns log-probabilities for each row.
+ * `onStep` is awaited before every step and may end the search.
  */
-export async function search(step, longest, options, each) {
+export async function search(step, longest, options, onStep) {
   const { beam } = options;
-  const [found, costs, steps] = [[], [], []];
+  const [hypotheses, costs, steps] = [[], [], []];
   let [ids, logProbs, parents] = [[[]], [0], null];
-  const aside = (own, logProb, finished, looped) => {
-    const value = score(options, logProb, own.length + finished);
-    found.push({ ids: own, log_prob: logProb, score: value, finished, looped });
+  const finish = (hypothesis, logProb, finished, looped) => {
+    const value = score(options, logProb, hypothesis.length + finished);
+    hypotheses.push({ ids: hypothesis, log_prob: logProb, score: value, finished, looped });
     if (!looped) costs.push(-value);
   };
   for (;;) {
-    await each(ids[0]);
-    const place = ids[0].length;
-    const rows = step(place ? ids.map((own) => own.at(-1)) : [BOS], parents);
-    if (place < options.min_length) for (const row of rows) row[EOS] = -Infinity;
+    await onStep(ids[0]);
+    const position = ids[0].length;
+    const rows = step(position ? ids.map((hypothesis) => hypothesis.at(-1)) : [BOS], parents);
+    if (position < options.min_length) for (const row of rows) row[EOS] = -Infinity;
     const ranked = candidates(rows, logProbs, beam);
     const ended = ranked.slice(0, beam).filter((c) => c.token === EOS && c.total > -Infinity);
-    for (const { parent, total } of ended) aside(ids[parent], total, true, false);
+    for (const { parent, total } of ended) finish(ids[parent], total, true, false);
     const open = ranked.filter((c) => c.token !== EOS);
-    const shut = ranked.filter((c) => c.token === EOS).map((c) => ({ ...c, total: -Infinity }));
-    const kept = [...open, ...shut].slice(0, beam);
+    const closed = ranked.filter((c) => c.token === EOS).map((c) => ({ ...c, total: -Infinity }));
+    const kept = [...open, ...closed].slice(0, beam);
     ids = kept.map(({ parent, token }) => [...ids[parent], token]);
     parents = kept.map((c) => c.parent);
     logProbs = kept.map(({ total }, i) => {
       const looped = endsInLoop(ids[i], options.loop_repeats);
       const stopped = looped || ids[i].length === longest;
-      if (stopped && total > -Infinity) aside(ids[i], total, false, looped);
+      if (stopped && total > -Infinity) finish(ids[i], total, false, looped);
       return stopped ? -Infinity : total;
     });
     const length = ids[0].length;
@@ -134,30 +134,35 @@ export async function search(step, longest, options, each) {
         .filter((kept) => kept.log_prob > -Infinity),
       ...ended.map((c) => entry(c, "finished")),
     ]);
-    const hope = score(options, Math.max(...logProbs), longest);
+    const bestPossible = score(options, Math.max(...logProbs), longest);
     const best = costs.length ? -Math.min(...costs) : -Infinity;
-    if (costs.length >= options.patience * beam || hope === -Infinity || hope <= best) break;
+    if (
+      costs.length >= options.patience * beam ||
+      bestPossible === -Infinity ||
+      bestPossible <= best
+    )
+      break;
   }
-  const order = [...found].sort((a, b) => a.looped - b.looped || b.score - a.score);
+  const order = [...hypotheses].sort((a, b) => a.looped - b.looped || b.score - a.score);
   if (!order.length)
-    throw new Trouble("No translation has a probability above zero. Leave out an edit.");
+    throw new UserError("No translation has a probability above zero. Leave out an edit.");
   return { best: order[0], steps, path: pathTo(order[0], steps) };
 }
 
-/** The ids from the beginning up to one kept candidate. */
-function replay(steps, step, place) {
+/** The ids up to one candidate. */
+function replay(steps, step, slot) {
   const ids = [];
   for (; step >= 0; step--) {
-    ids.unshift(steps[step][place].token);
-    place = steps[step][place].parent;
+    ids.unshift(steps[step][slot].token);
+    slot = steps[step][slot].parent;
   }
   return ids;
 }
 
-/** What was written, with the end mark where there is one. */
+/** The written ids, with the end-of-sentence token if there is one. */
 export const outputsOf = ({ ids, finished }) => (finished ? [...ids, EOS] : ids);
 
-/** The place of a hypothesis in each step of the beam. */
+/** The slot of a hypothesis in each step of the beam. */
 function pathTo(best, steps) {
   const outputs = outputsOf(best).join();
   const last = outputsOf(best).length - 1;

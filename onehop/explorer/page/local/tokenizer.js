@@ -1,23 +1,23 @@
-// Text ↔ ids as onehop.text.tokenizer: SentencePiece's byte-pair encoding, with bytes for characters that it lacks.
+// Text ↔ ids as in onehop.text.tokenizer: SentencePiece BPE with byte fallback.
 
 export const [PAD, UNK, BOS, EOS] = [0, 1, 2, 3];
 const MARK = "\u2581"; // the beginning of a word
 const KINDS = { user: 4, unused: 5, byte: 6, normal: 1 };
 const TAG = /^\u2581<\/?[\p{L}\p{N}_]+>$/u;
-// What Python calls white space, and the word mark; \s of JavaScript differs in a few characters.
+// Python's white space and the word mark; \s of JavaScript differs in a few characters.
 const SPACE = /[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\u2581]+/g;
 
-/** Half a surrogate pair, which UTF-8 cannot hold, becomes U+FFFD. */
+/** Lone surrogates, which UTF-8 cannot encode, become U+FFFD. */
 const wellFormed = (text) =>
   text.replace(/[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]/g, (c) =>
     c.length === 2 ? c : "\ufffd",
   );
 
-/** The text as the model sees it: Unicode NFC, runs of white space as one space, none at the ends. */
+/** The normalized text: Unicode NFC, runs of white space as one space, none at the ends. */
 export const normalise = (text) =>
   wellFormed(text).normalize("NFC").replace(SPACE, " ").replace(/^ | $/g, "");
 
-/** The characters of bytes; each byte that begins none becomes U+FFFD. */
+/** Decode bytes as UTF-8; each invalid byte becomes U+FFFD. */
 function charactersOf(bytes) {
   const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   let text = "";
@@ -39,18 +39,18 @@ export class Tokenizer {
   #ids = new Map();
   #bytes = [];
   #tags = new Map();
-  #users = [];
+  #reserved = [];
 
-  /** `pieces` are [piece, score, kind] in the order of the ids; `unknown` is what an unknown piece is written as. */
+  /** `pieces` are [piece, score, kind] in the order of ids; `unknown` is the text of the unknown piece. */
   constructor({ pieces, unknown }) {
     this.pieces = pieces;
     this.unknown = unknown;
     pieces.forEach(([piece, , kind], id) => {
       if (kind === KINDS.byte) this.#bytes[parseInt(piece.slice(3, 5), 16)] = id;
       if ([KINDS.normal, KINDS.user, KINDS.unused].includes(kind)) this.#ids.set(piece, id);
-      if (kind === KINDS.user) this.#users.push(piece);
+      if (kind === KINDS.user) this.#reserved.push(piece);
     });
-    this.#users.sort((a, b) => b.length - a.length); // the longest that fits goes first
+    this.#reserved.sort((a, b) => b.length - a.length); // longest match first
     for (let id = EOS + 1; id < pieces.length && TAG.test(pieces[id][0]); id++)
       this.#tags.set(
         id,
@@ -61,7 +61,7 @@ export class Tokenizer {
   token = (id) => this.pieces[id][0];
   tokens = (ids) => ids.map(this.token);
 
-  /** The id of a piece, or those of its bytes. */
+  /** The id of a piece, or the ids of its bytes. */
   #known(piece) {
     const id = this.#ids.get(piece);
     if (id !== undefined) return [id];
@@ -69,7 +69,7 @@ export class Tokenizer {
     return [...new TextEncoder().encode(piece)].map((byte) => this.#bytes[byte]);
   }
 
-  /** Ids of a text, without marks; what looks like a tag is ordinary text. */
+  /** Ids of a text, without special tokens; tags in the text are ordinary text. */
   encode(text) {
     const plain = normalise(text);
     if (!plain) return [];
@@ -78,11 +78,11 @@ export class Tokenizer {
     return ids.flatMap((id) => this.#tags.get(id) ?? [id]);
   }
 
-  /** A text in characters, reserved pieces whole. */
+  /** A text as characters, with reserved pieces in one part. */
   #symbols(text) {
     const symbols = [];
     for (let i = 0; i < text.length;) {
-      const user = this.#users.find((piece) => text.startsWith(piece, i));
+      const user = this.#reserved.find((piece) => text.startsWith(piece, i));
       const piece = user ?? String.fromCodePoint(text.codePointAt(i));
       symbols.push({ piece, frozen: user !== undefined });
       i += piece.length;
@@ -90,7 +90,7 @@ export class Tokenizer {
     return symbols;
   }
 
-  /** Merge neighbours, the pair with the highest score first, of equals the leftmost, until no pair is a piece. */
+  /** Merge neighbours, the best-scored pair first and ties from the left, until no pair is a piece. */
   #merged(symbols) {
     symbols.forEach((symbol, i) => Object.assign(symbol, { before: i - 1, after: i + 1 }));
     const last = symbols.length;
@@ -116,7 +116,7 @@ export class Tokenizer {
     return symbols.map((symbol) => symbol.piece).filter(Boolean);
   }
 
-  /** Text of ids; marks and padding are left out. */
+  /** The text of ids, without special tokens. */
   decode(ids) {
     let [text, bytes] = ["", []];
     for (const id of [...ids.filter((i) => ![PAD, BOS, EOS].includes(i)), null]) {
@@ -128,14 +128,13 @@ export class Tokenizer {
       text += charactersOf(bytes);
       bytes = [];
       const shown = id === UNK ? this.unknown : piece.replaceAll(MARK, " ");
-      // Only the piece that begins the text loses the space that its mark stands for.
+      // Only the piece at the beginning of the text loses its leading space.
       text += text === "" && id !== UNK ? shown.replace(/^ /, "") : shown;
     }
     return text;
   }
 }
 
-/** A binary heap. */
 class Heap {
   #items = [];
   #order;

@@ -1,19 +1,19 @@
-// One translation with everything that was computed on the way, as onehop.interpret.tracer gives it.
+// One translation with all intermediate values, as onehop.interpret.tracer computes it.
 
 import { confidenceOf } from "./confidence.js";
-import { editTap, parseAll } from "./edits.js";
+import { editTap, parseEdits } from "./edits.js";
 import * as fields from "./fields.js";
 import { headMatrices, neurons } from "./matrices.js";
-import { lookedAt, watchedSearch } from "./recorded.js";
-import { headsOff, leak } from "./reruns.js";
-import { allowing, largest, logSoftmax, outputsOf } from "./search.js";
+import { beamAttention, recordedSearch } from "./recordedsearch.js";
+import { headsOff, maskLeak } from "./reruns.js";
+import { withLoopAllowance, topK, logSoftmax, outputsOf } from "./search.js";
 import { BOS, EOS, normalise } from "./tokenizer.js";
 import { Transformer } from "./transformer.js";
-import { Trouble } from "./trouble.js";
+import { UserError } from "./errors.js";
 
 const TOP = 10;
 const POSITIONS = 64;
-// What goes first when a trace is too large: what can be computed again from what stays, then what is shown least.
+// What is left out first if a trace is too large: values that can be recomputed, then values that few figures show.
 const LEAVE_OUT = [
   "logits",
   "hidden",
@@ -26,7 +26,6 @@ LEAVE_OUT.push("skip", "norm", "residual", "output");
 
 const lastPart = (name) => name.slice(name.lastIndexOf(".") + 1);
 
-/** Rows of a value's last axis. */
 function rowsOf({ shape, data }) {
   const width = shape.at(-1);
   return Array.from({ length: data.length / width }, (_, i) =>
@@ -36,7 +35,7 @@ function rowsOf({ shape, data }) {
 
 function tooLarge(size, limit) {
   const megabytes = (bytes, digits) => (bytes / 2 ** 20).toFixed(digits);
-  return new Trouble(
+  return new UserError(
     `The trace of this text takes at least ${megabytes(size, 1)} MB; the limit is ${megabytes(limit, 0)} MB. Give a shorter sentence.`,
   );
 }
@@ -44,7 +43,7 @@ function tooLarge(size, limit) {
 export class Tracer {
   #recording = null;
 
-  /** `site` is what the page was written with: the model's description, options of the search, the plane. */
+  /** `site` has the model's description, the search options and the embedding plane. */
   constructor(weights, tokenizer, site) {
     this.site = site;
     this.settings = site.about.settings;
@@ -53,67 +52,65 @@ export class Tracer {
     this.spaces = site.spaces.map((space) => new fields.Space(weights, space));
   }
 
-  /** Translate a sentence and keep everything. `each` is awaited before every step; it may throw to end it. */
-  async trace(text, edits, each) {
-    const began = performance.now();
-    const made = parseAll(edits);
-    const ids = this.#source(text);
-    const searched = await this.#search(ids, made, each);
-    const foundAt = performance.now();
-    const recording = this.#record(ids, outputsOf(searched.best), made);
-    await each(searched.best.ids);
-    const header = this.#header(text, ids, made, searched);
-    const numbers = await this.#numbers(ids, searched, recording, each);
-    const { kept, left_out } = this.#within(this.#tensors(recording, searched));
-    const done = performance.now();
-    const seconds = { search: (foundAt - began) / 1000, record: (done - foundAt) / 1000 };
+  /** Translate a sentence and record everything. `onStep` is awaited before every step and may throw to cancel. */
+  async trace(text, edits, onStep) {
+    const start = performance.now();
+    const parsed = parseEdits(edits);
+    const ids = this.#sourceIds(text);
+    const searched = await this.#search(ids, parsed, onStep);
+    const searchedAt = performance.now();
+    const recording = this.#record(ids, outputsOf(searched.best), parsed);
+    await onStep(searched.best.ids);
+    const header = this.#header(text, ids, parsed, searched);
+    const numbers = await this.#analyses(ids, searched, recording, onStep);
+    const { kept, left_out } = this.#fit(this.#tensors(recording, searched));
+    const end = performance.now();
+    const seconds = { search: (searchedAt - start) / 1000, record: (end - searchedAt) / 1000 };
     seconds.total = seconds.search + seconds.record;
-    const confidence = confidenceOf(this.site.confidence, header.target, made);
+    const confidence = confidenceOf(this.site.confidence, header.target, parsed);
     const own = { left_out, fast: null, confidence, seconds };
     return { ...header, ...numbers, ...own, ...fields.pack(kept) };
   }
 
-  /** The translation under edits, with its cross-attention and choices alone. */
-  async variant(text, edits, each) {
-    const made = parseAll(edits);
-    const ids = this.#source(text);
-    const searched = await this.#search(ids, made, each);
-    const { recorder } = this.#record(ids, outputsOf(searched.best), made);
+  /** The translation under edits, with its cross-attention and token choices only. */
+  async variant(text, edits, onStep) {
+    const parsed = parseEdits(edits);
+    const ids = this.#sourceIds(text);
+    const searched = await this.#search(ids, parsed, onStep);
+    const { recorder } = this.#record(ids, outputsOf(searched.best), parsed);
     const layers = fields.range(this.settings.n_decoder_layers);
     const weights = layers.map((i) => recorder.get(`decoder.layers.${i}.cross_attention.weights`));
     const cross = {
       axes: ["layer", "head", "query", "key"],
       shape: [layers.length, ...weights[0].shape.slice(1)],
-      data: fields.joined(weights.map((w) => w.data)),
+      data: fields.concatenate(weights.map((w) => w.data)),
     };
     return {
-      edits: made.map((edit) => edit.text),
+      edits: parsed.map((edit) => edit.text),
       target: this.#target(searched),
       steps: outputsOf(searched.best).map((_, i) => this.#step(searched, i)),
       ...fields.pack({ cross }),
     };
   }
 
-  /** Every head off in turn: what the written pieces then lose, an attention at a time. */
-  async *heads(text, edits, each) {
-    const made = parseAll(edits);
-    const ids = this.#source(text);
-    const key = JSON.stringify([ids, made.map((edit) => edit.text)]);
+  /** Ablate every head in turn: yields the effect on the written pieces, one attention at a time. */
+  async *heads(text, edits, onStep) {
+    const parsed = parseEdits(edits);
+    const ids = this.#sourceIds(text);
+    const key = JSON.stringify([ids, parsed.map((edit) => edit.text)]);
     if (this.#recording?.key !== key)
-      this.#record(ids, outputsOf((await this.#search(ids, made, each)).best), made);
-    yield* headsOff(this.#recording, this.tokenizer.token, each);
+      this.#record(ids, outputsOf((await this.#search(ids, parsed, onStep)).best), parsed);
+    yield* headsOff(this.#recording, this.tokenizer.token, onStep);
   }
 
-  // --- its parts
-
-  #source(text) {
+  #sourceIds(text) {
     const ids = this.tokenizer.encode(text);
     if (!ids.length)
-      throw new Trouble("There is nothing to trace: the text is empty. Give a sentence.");
+      throw new UserError("There is nothing to trace: the text is empty. Give a sentence.");
     const { n_encoder_layers, n_heads, d_k, d_v, positions, max_length } = this.settings;
     const n = ids.length + 1;
     if (positions === "learned" && n > max_length)
-      throw new Trouble(
+      throw new UserError(
         `A sentence of ${n} tokens is longer than the ${max_length} learned positions. Split it.`,
       );
     const least = n_encoder_layers * n_heads * (n * n * 8 + n * 8 * (d_k + d_v));
@@ -121,18 +118,18 @@ export class Tracer {
     return ids;
   }
 
-  /** Ids as the model reads them: most with the end mark. */
-  #read = (ids) => (this.settings.source_end === false ? ids : [...ids, EOS]);
+  /** Ids as the model reads them; most models need the end-of-sentence token. */
+  #withEnd = (ids) => (this.settings.source_end === false ? ids : [...ids, EOS]);
 
-  async #search(ids, edits, each) {
-    const options = allowing(this.site.options, ids);
+  async #search(ids, edits, onStep) {
+    const options = withLoopAllowance(this.site.options, ids);
     const { positions, max_length } = this.settings;
     const most = ids.length + options.more_than_source;
     const longest = positions === "learned" ? Math.min(most, max_length) : most;
-    return watchedSearch(this.model, this.#read(ids), longest, options, edits, each);
+    return recordedSearch(this.model, this.#withEnd(ids), longest, options, edits, onStep);
   }
 
-  /** One forward pass over the source and what was written, with every quantity of it. */
+  /** One forward pass over source and translation that records every value. */
   #record(ids, outputs, edits) {
     const recorder = new Map();
     const edit = editTap(edits, this.settings);
@@ -142,7 +139,7 @@ export class Tracer {
       return value;
     };
     const inputs = [BOS, ...outputs.slice(0, -1)];
-    const memory = this.model.encode(this.#read(ids), tap);
+    const memory = this.model.encode(this.#withEnd(ids), tap);
     this.model.logits(this.model.decode([inputs], memory, tap), tap);
     const key = JSON.stringify([ids, edits.map((edit) => edit.text)]);
     this.#recording = { key, model: this.model, inputs, outputs, edits, memory, recorder };
@@ -153,7 +150,7 @@ export class Tracer {
     const tensors = {};
     for (const [name, { shape, data }] of recorder)
       tensors[name] = { axes: fields.AXES[lastPart(name)], shape: shape.slice(1), data };
-    tensors["beam.cross_attention"] = lookedAt(searched.looked);
+    tensors["beam.cross_attention"] = beamAttention(searched.attention);
     const { d_model, positions, max_length } = this.settings;
     const length = recorder.get("source_input.scaled").shape[1];
     const wanted = Math.max(POSITIONS, length);
@@ -163,8 +160,8 @@ export class Tracer {
     return tensors;
   }
 
-  /** What fits into the page's memory, and what had to be left out. */
-  #within(tensors) {
+  /** The tensors that fit into the limit, and the names of the others. */
+  #fit(tensors) {
     const { limit } = this.site;
     const kept = { ...tensors };
     const left_out = [];
@@ -182,7 +179,7 @@ export class Tracer {
   }
 
   #header(text, ids, edits, searched) {
-    const read = this.#read(ids);
+    const read = this.#withEnd(ids);
     const { beam, alpha, penalty } = searched.options;
     return {
       format: "onehop trace",
@@ -212,20 +209,20 @@ export class Tracer {
     };
   }
 
-  /** What is counted and measured on this translation. */
-  async #numbers(ids, searched, recording, each) {
+  /** The analyses of this translation. */
+  async #analyses(ids, searched, recording, onStep) {
     const outputs = outputsOf(searched.best);
     const { recorder } = recording;
     const steps = outputs.map((_, i) => this.#step(searched, i));
-    const pause = () => each(searched.best.ids);
+    const pause = () => onStep(searched.best.ids);
     const candidates = steps.map((step) => step.top.map((choice) => choice.id));
     const inputs = fields.attentionInputs(this.settings);
     const lens = [];
     for (const layer of fields.range(this.settings.n_decoder_layers)) {
       await pause();
-      lens.push(fields.lensAfter(this.model, recorder, layer, candidates, this.#choice));
+      lens.push(fields.logitLens(this.model, recorder, layer, candidates, this.#choice));
     }
-    const sides = { source: this.#read(ids), target: outputs };
+    const sides = { source: this.#withEnd(ids), target: outputs };
     const neighbours = {};
     for (const [i, side] of Object.keys(sides).entries()) {
       await pause();
@@ -243,15 +240,15 @@ export class Tracer {
       },
       neighbours,
       projection: this.#projection(recorder),
-      residual: fields.additions(recorder),
+      residual: fields.residualAdditions(recorder),
       score_variance: fields.scoreVariance(recorder),
-      leak: leak(recording),
+      leak: maskLeak(recording),
     };
   }
 
   #choice = (id, p) => ({ id, token: this.tokenizer.token(id), p });
 
-  /** How one token was chosen: the most probable ones, as the search saw them. */
+  /** The probabilities at one step, as the search saw them. */
   #step({ steps, path, logits }, position) {
     const chosen = steps[position][path[position]];
     const p = logSoftmax(logits[position][chosen.parent]).map(Math.exp);
@@ -265,31 +262,31 @@ export class Tracer {
       chosen: this.#choice(chosen.token, p[chosen.token]),
       rank,
       entropy,
-      top: largest(p, Math.min(TOP, p.length)).map((id) => this.#choice(id, p[id])),
+      top: topK(p, Math.min(TOP, p.length)).map((id) => this.#choice(id, p[id])),
     };
   }
 
-  /** The beam: what each step kept, from which parent, and what became of it. */
+  /** The beam as a tree: what each step kept, from which parent, and what became of it. */
   #tree({ steps, path }) {
     return steps.map((step, t) => {
       const parents = new Set((steps[t + 1] ?? []).map((kept) => kept.parent));
-      const fate = (kept, place) => {
-        if (kept.state !== "live" || parents.has(place)) return kept.state;
+      const fate = (kept, slot) => {
+        if (kept.state !== "live" || parents.has(slot)) return kept.state;
         return t + 1 === steps.length ? "open" : "dropped";
       };
-      return step.map((kept, place) => ({
+      return step.map((kept, slot) => ({
         id: kept.token,
         token: this.tokenizer.token(kept.token),
         parent: kept.parent,
         log_prob: kept.log_prob,
         score: kept.score,
-        state: fate(kept, place),
-        chosen: t < path.length && path[t] === place,
+        state: fate(kept, slot),
+        chosen: t < path.length && path[t] === slot,
       }));
     });
   }
 
-  /** The tokens on a plane: embedded, scaled, with their positions added. */
+  /** The tokens on the PCA plane: as embeddings, scaled, and with positions. */
   #projection(recorder) {
     const [space] = this.spaces;
     const root = Math.sqrt(this.settings.d_model);
@@ -302,7 +299,7 @@ export class Tracer {
       Object.fromEntries(
         Object.entries(stages).map(([stage, [name, scale]]) => [
           stage,
-          rowsOf(recorder.get(`${side}_input.${name}`)).map((row) => space.place(row, scale)),
+          rowsOf(recorder.get(`${side}_input.${name}`)).map((row) => space.project(row, scale)),
         ]),
       );
     return {
@@ -315,9 +312,9 @@ export class Tracer {
     };
   }
 
-  // --- asked for by themselves
+  // --- weights that figures request separately
 
-  neurons = (stack, layer, places) =>
-    neurons(this.model, stack, layer, places, this.tokenizer.token);
+  neurons = (stack, layer, indices) =>
+    neurons(this.model, stack, layer, indices, this.tokenizer.token);
   weights = (role, layer, head) => headMatrices(this.model, role, layer, head);
 }

@@ -1,28 +1,26 @@
-// The forward pass of onehop.model.transformer in JavaScript: the same quantities under the same names, each through a
-// tap (name, value) → value. A value is { shape, data } with the batch first.
+// The forward pass of onehop.model.transformer in JavaScript. Each quantity has the same name and passes a tap (name,
+// value) → value. Tensors are { shape, data }, batch first.
 
-/** Values of a shape. */
-export const values = (shape, data) => ({
+export const tensor = (shape, data) => ({
   shape,
   data: data ?? new Float32Array(shape.reduce((a, b) => a * b, 1)),
 });
 
-/** Each number changed by itself. */
-export const mapped = ({ shape, data }, change) => values(shape, data.map(change));
+export const map = ({ shape, data }, change) => tensor(shape, data.map(change));
 
-const added = (a, b) => mapped(a, (x, i) => x + b.data[i]);
+const add = (a, b) => map(a, (x, i) => x + b.data[i]);
 
-/** The same values so many times, one after the other in the batch. */
-export function repeated({ shape, data }, rows) {
-  const whole = new Float32Array(rows * data.length);
-  for (let row = 0; row < rows; row++) whole.set(data, row * data.length);
-  return values([rows, ...shape.slice(1)], whole);
+/** Repeat a tensor along the batch. */
+export function repeatBatch({ shape, data }, rows) {
+  const out = new Float32Array(rows * data.length);
+  for (let row = 0; row < rows; row++) out.set(data, row * data.length);
+  return tensor([rows, ...shape.slice(1)], out);
 }
 
-/** [batch, length, heads · d] as [batch, heads, length, d]. */
-function split({ shape: [batch, length, width], data }, heads) {
+/** [batch, length, heads · d] to [batch, heads, length, d]. */
+function splitHeads({ shape: [batch, length, width], data }, heads) {
   const d = width / heads;
-  const out = values([batch, heads, length, d]);
+  const out = tensor([batch, heads, length, d]);
   for (let b = 0; b < batch; b++)
     for (let l = 0; l < length; l++)
       for (let h = 0; h < heads; h++) {
@@ -32,9 +30,9 @@ function split({ shape: [batch, length, width], data }, heads) {
   return out;
 }
 
-/** The inverse. */
-function joined({ shape: [batch, heads, length, d], data }) {
-  const out = values([batch, length, heads * d]);
+/** [batch, heads, length, d] to [batch, length, heads · d]. */
+function mergeHeads({ shape: [batch, heads, length, d], data }) {
+  const out = tensor([batch, length, heads * d]);
   for (let b = 0; b < batch; b++)
     for (let h = 0; h < heads; h++)
       for (let l = 0; l < length; l++) {
@@ -44,12 +42,12 @@ function joined({ shape: [batch, heads, length, d], data }) {
   return out;
 }
 
-/** q kᵀ; keys of one batch row serve all queries. */
-function products(q, k) {
+/** q kᵀ; keys with one batch row are broadcast to all queries. */
+function dotProducts(q, k) {
   const [batch, heads, queries, d] = q.shape;
   const [rows, , keys] = k.shape;
-  const out = values([batch, heads, queries, keys]);
-  let place = 0;
+  const out = tensor([batch, heads, queries, keys]);
+  let index = 0;
   for (let b = 0; b < batch; b++)
     for (let h = 0; h < heads; h++) {
       const first = ((rows === 1 ? 0 : b) * heads + h) * keys * d;
@@ -58,18 +56,18 @@ function products(q, k) {
         for (let j = 0; j < keys; j++) {
           let sum = 0;
           for (let c = 0; c < d; c++) sum += q.data[at + c] * k.data[first + j * d + c];
-          out.data[place++] = sum;
+          out.data[index++] = sum;
         }
       }
     }
   return out;
 }
 
-/** weights · v. */
-function blended(weights, v) {
+/** Weights times v. */
+function weightedSum(weights, v) {
   const [batch, heads, queries, keys] = weights.shape;
   const [rows, , , d] = v.shape;
-  const out = values([batch, heads, queries, d]);
+  const out = tensor([batch, heads, queries, d]);
   for (let b = 0; b < batch; b++)
     for (let h = 0; h < heads; h++) {
       const first = ((rows === 1 ? 0 : b) * heads + h) * keys * d;
@@ -85,10 +83,10 @@ function blended(weights, v) {
   return out;
 }
 
-/** A softmax over the last axis; a row of nothing but −∞ becomes zeros. */
+/** Softmax over the last axis; a row of only −∞ becomes zeros. */
 export function softmax({ shape, data }) {
   const width = shape.at(-1);
-  const out = values(shape);
+  const out = tensor(shape);
   for (let at = 0; at < data.length; at += width) {
     let most = -Infinity;
     for (let i = at; i < at + width; i++) if (data[i] > most || data[i] !== data[i]) most = data[i];
@@ -100,21 +98,21 @@ export function softmax({ shape, data }) {
   return out;
 }
 
-/** Causal: −∞ where a key lies behind its query. */
-function masked({ shape, data }) {
+/** −∞ where a key comes after its query. */
+function causalMask({ shape, data }) {
   const [queries, keys] = shape.slice(-2);
-  return values(
+  return tensor(
     shape,
     data.map((x, i) => (i % keys > Math.floor(i / keys) % queries ? -Infinity : x)),
   );
 }
 
-/** Keys or values of new positions behind those of the past. */
-function appended(past, more) {
+/** Append the keys or values of new positions to the cached ones. */
+function appendPositions(past, more) {
   if (!past) return more;
   const [batch, heads, length, d] = past.shape;
   const extra = more.shape[2];
-  const out = values([batch, heads, length + extra, d]);
+  const out = tensor([batch, heads, length + extra, d]);
   for (let row = 0; row < batch * heads; row++) {
     const to = row * (length + extra) * d;
     out.data.set(past.data.subarray(row * length * d, (row + 1) * length * d), to);
@@ -124,14 +122,14 @@ function appended(past, more) {
 }
 
 /** Some rows of a batch. */
-function selected({ shape, data }, rows) {
+function selectRows({ shape, data }, rows) {
   const size = data.length / shape[0];
-  const out = values([rows.length, ...shape.slice(1)]);
+  const out = tensor([rows.length, ...shape.slice(1)]);
   rows.forEach((row, i) => out.data.set(data.subarray(row * size, (row + 1) * size), i * size));
   return out;
 }
 
-/** The error function to seven digits (Abramowitz and Stegun 7.1.26 has them). */
+/** The error function to seven digits (Abramowitz and Stegun 7.1.26). */
 function erf(x) {
   const t = 1 / (1 + 0.3275911 * Math.abs(x));
   const poly =
@@ -145,14 +143,14 @@ const ACTIVATIONS = {
   gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
 };
 
-/** PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(the same). */
-export function sinusoids(length, d) {
+/** PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same angle. */
+function sinusoids(length, d) {
   const table = new Float32Array(length * d);
-  for (let place = 0; place < length; place++)
+  for (let position = 0; position < length; position++)
     for (let i = 0; i < d; i += 2) {
-      const angle = place * 10000 ** (-i / d);
-      table[place * d + i] = Math.sin(angle);
-      table[place * d + i + 1] = Math.cos(angle);
+      const angle = position * 10000 ** (-i / d);
+      table[position * d + i] = Math.sin(angle);
+      table[position * d + i + 1] = Math.cos(angle);
     }
   return table;
 }
@@ -164,10 +162,10 @@ export class Transformer {
     this.output = settings.tied ? "embedding.weight" : "output.weight";
   }
 
-  /** The table of positions, at least so long: sinusoids have no end. */
+  /** The position table with at least `length` rows; sinusoids can be extended. */
   positions(side, length) {
     const { d_model: d, positions } = this.settings;
-    if (positions === "learned") return this.weights.plain(`${side}_input.positions`);
+    if (positions === "learned") return this.weights.floats(`${side}_input.positions`);
     if (!(this.table?.length >= length * d)) this.table = sinusoids(2 * length, d);
     return this.table;
   }
@@ -177,32 +175,35 @@ export class Transformer {
     const { d_model: d, tied } = this.settings;
     const table = side === "source" || tied ? "embedding.weight" : "target_embedding.weight";
     const length = rows[0].length;
-    const embeddings = values([rows.length, length, d]);
+    const embeddings = tensor([rows.length, length, d]);
     rows.flat().forEach((id, i) => embeddings.data.set(this.weights.row(table, id), i * d));
     const root = Math.sqrt(d);
     const embedded = tap(`${side}_input.embeddings`, embeddings);
     const scaled = tap(
       `${side}_input.scaled`,
-      mapped(embedded, (x) => x * root),
+      map(embedded, (x) => x * root),
     );
     const positions = this.positions(side, first + length);
     return tap(
       `${side}_input.positioned`,
-      mapped(scaled, (x, i) => x + positions[first * d + (i % (length * d))]),
+      map(scaled, (x, i) => x + positions[first * d + (i % (length * d))]),
     );
   }
 
   linear(x, path) {
-    const bias = this.weights.has(`${path}.bias`) ? this.weights.plain(`${path}.bias`) : null;
+    const bias = this.weights.has(`${path}.bias`) ? this.weights.floats(`${path}.bias`) : null;
     const data = this.weights.linear(x.data, `${path}.weight`, bias);
-    return values([...x.shape.slice(0, -1), this.weights.shape(`${path}.weight`)[0]], data);
+    return tensor([...x.shape.slice(0, -1), this.weights.shape(`${path}.weight`)[0]], data);
   }
 
   norm({ shape, data }, path) {
     const d = shape.at(-1);
-    const [gain, bias] = [this.weights.plain(`${path}.weight`), this.weights.plain(`${path}.bias`)];
+    const [gain, bias] = [
+      this.weights.floats(`${path}.weight`),
+      this.weights.floats(`${path}.bias`),
+    ];
     const epsilon = this.settings.norm_epsilon ?? 1e-5;
-    const out = values(shape);
+    const out = tensor(shape);
     for (let at = 0; at < data.length; at += d) {
       let [mean, variance] = [0, 0];
       for (let i = 0; i < d; i++) mean += data[at + i] / d;
@@ -215,54 +216,57 @@ export class Transformer {
   }
 
   queries = (x, path, tap) =>
-    tap(`${path}.q`, split(this.linear(x, `${path}.w_q`), this.settings.n_heads));
+    tap(`${path}.q`, splitHeads(this.linear(x, `${path}.w_q`), this.settings.n_heads));
 
   keysAndValues(memory, path, tap) {
     const heads = this.settings.n_heads;
     return {
-      k: tap(`${path}.k`, split(this.linear(memory, `${path}.w_k`), heads)),
-      v: tap(`${path}.v`, split(this.linear(memory, `${path}.w_v`), heads)),
+      k: tap(`${path}.k`, splitHeads(this.linear(memory, `${path}.w_k`), heads)),
+      v: tap(`${path}.v`, splitHeads(this.linear(memory, `${path}.w_v`), heads)),
     };
   }
 
-  /** Equation 1 in every head, joined and projected. */
+  /** Equation 1 in every head, concatenated and projected. */
   attend(q, { k, v }, path, causal, tap) {
     const root = Math.sqrt(q.shape.at(-1));
-    const scores = tap(`${path}.scores`, products(q, k));
+    const scores = tap(`${path}.scores`, dotProducts(q, k));
     const scaled = tap(
       `${path}.scaled_scores`,
-      mapped(scores, (x) => x / root),
+      map(scores, (x) => x / root),
     );
-    const hidden = tap(`${path}.masked_scores`, causal ? masked(scaled) : scaled);
-    const weights = tap(`${path}.weights`, softmax(hidden));
-    const heads = tap(`${path}.head_outputs`, blended(weights, v));
-    const whole = tap(`${path}.concatenation`, joined(heads));
-    return tap(`${path}.projection`, this.linear(whole, `${path}.w_o`));
+    const maskedScores = tap(`${path}.masked_scores`, causal ? causalMask(scaled) : scaled);
+    const weights = tap(`${path}.weights`, softmax(maskedScores));
+    const heads = tap(`${path}.head_outputs`, weightedSum(weights, v));
+    const concatenated = tap(`${path}.concatenation`, mergeHeads(heads));
+    return tap(`${path}.projection`, this.linear(concatenated, `${path}.w_o`));
   }
 
   feedForward(x, path, tap) {
-    const inner = mapped(this.linear(x, `${path}.w_1`), ACTIVATIONS[this.settings.activation]);
+    const inner = map(this.linear(x, `${path}.w_1`), ACTIVATIONS[this.settings.activation]);
     return tap(`${path}.output`, this.linear(tap(`${path}.hidden`, inner), `${path}.w_2`));
   }
 
-  /** A sub-layer with its residual connection and its norm, after it or before it. */
+  /** A sub-layer with its residual connection, and its norm before or after it. */
   addNorm(x, path, sublayer, tap) {
     const skip = tap(`${path}.skip`, x);
     if (this.settings.norm === "pre") {
       const normed = tap(`${path}.norm`, this.norm(x, `${path}.norm`));
-      return tap(`${path}.residual`, added(skip, sublayer(normed)));
+      return tap(`${path}.residual`, add(skip, sublayer(normed)));
     }
-    const residual = tap(`${path}.residual`, added(skip, sublayer(x)));
+    const residual = tap(`${path}.residual`, add(skip, sublayer(x)));
     return tap(`${path}.norm`, this.norm(residual, `${path}.norm`));
   }
 
-  /** One layer. With a cache, x are new positions behind the cached ones, and the memory's keys are in it. */
+  /** One layer. With a cache, x holds only the new positions, and the memory's keys and values are cached. */
   layer(x, path, { causal = false, memory = null, cache = null }, tap) {
     const [own, across] = [`${path}.self_attention`, `${path}.cross_attention`];
     const self = (y) => {
       const made = this.keysAndValues(y, own, tap);
       if (!cache) return this.attend(this.queries(y, own, tap), made, own, causal, tap);
-      Object.assign(cache, { k: appended(cache.k, made.k), v: appended(cache.v, made.v) });
+      Object.assign(cache, {
+        k: appendPositions(cache.k, made.k),
+        v: appendPositions(cache.v, made.v),
+      });
       return this.attend(this.queries(y, own, tap), cache, own, false, tap);
     };
     const cross = (y) => {
@@ -281,7 +285,7 @@ export class Transformer {
     return this.addNorm(x, `${path}.feed_add_norm`, feed, tap);
   }
 
-  /** Layers of a stack from one on, and the norm that pre-norm order puts behind them. */
+  /** The layers of a stack from `first` on, and the final norm of a pre-norm model. */
   stack(name, x, options, tap, first = 0) {
     const layers = this.settings[`n_${name}_layers`];
     for (let i = first; i < layers; i++) {
@@ -298,22 +302,22 @@ export class Transformer {
 
   encode = (ids, tap) => this.stack("encoder", this.input("source", [ids], 0, tap), {}, tap);
 
-  /** The decoder over whole rows, the future hidden from each position. */
+  /** The decoder over whole rows with the causal mask. */
   decode(rows, memory, tap) {
     return this.stack("decoder", this.input("target", rows, 0, tap), { causal: true, memory }, tap);
   }
 
   logits(x, tap) {
-    const bias = this.settings.output_bias ? this.weights.plain("output_bias") : null;
+    const bias = this.settings.output_bias ? this.weights.floats("output_bias") : null;
     const data = this.weights.linear(x.data, this.output, bias);
     return tap(
       "logits",
-      values([...x.shape.slice(0, -1), this.weights.shape(this.output)[0]], data),
+      tensor([...x.shape.slice(0, -1), this.weights.shape(this.output)[0]], data),
     );
   }
 
-  /** Encode a source; the decoder's layers then remember every row's keys and values. */
-  begin(ids, tap) {
+  /** Encode a source and start the decoder's KV caches. */
+  startDecoding(ids, tap) {
     const memory = this.encode(ids, tap);
     const caches = Array.from({ length: this.settings.n_decoder_layers }, (_, i) => ({
       cross: this.keysAndValues(memory, `decoder.layers.${i}.cross_attention`, tap),
@@ -321,11 +325,11 @@ export class Transformer {
     return { caches, length: 0 };
   }
 
-  /** Logits after a new token in each row; `parents` are the rows of the step before that they go on from. */
+  /** The logits after a new token in each row; `parents` are the rows of the previous step that they continue. */
   step(tokens, parents, past, tap) {
     if (parents && past.length)
       for (const cache of past.caches)
-        Object.assign(cache, { k: selected(cache.k, parents), v: selected(cache.v, parents) });
+        Object.assign(cache, { k: selectRows(cache.k, parents), v: selectRows(cache.v, parents) });
     const rows = tokens.map((token) => [token]);
     const x = this.input("target", rows, past.length, tap);
     past.length += 1;

@@ -1,5 +1,4 @@
-// A small WebAssembly assembler: instructions as text in, the bytes of a module out. So the page needs no build step, and
-// what runs is what stands in `kernel.js`.
+// A small WebAssembly assembler: instructions as text in, the bytes of a module out. So the page needs no build step.
 
 const [I32, V128] = [0x7f, 0x7b];
 const NUMBER = Symbol("a number follows");
@@ -30,7 +29,7 @@ const OPS = {
   "f32x4.relaxed_madd": [0xfd, 0x85, 0x02],
 };
 
-/** A whole number as LEB128 with a sign; for those from 0 to 63 the form without a sign is the same. */
+/** Signed LEB128; numbers from 0 to 63 have the same unsigned form. */
 function leb(number) {
   const bytes = [];
   for (;;) {
@@ -42,7 +41,7 @@ function leb(number) {
   }
 }
 
-/** A length as LEB128 without a sign. */
+/** Unsigned LEB128. */
 const length = (n) => (n < 128 ? [n] : [(n & 0x7f) | 0x80, ...length(n >> 7)]);
 const vector = (items) => [...length(items.length), ...items.flat()];
 const section = (id, items) => {
@@ -51,7 +50,7 @@ const section = (id, items) => {
 };
 const text = (string) => vector([...new TextEncoder().encode(string)]);
 
-/** The bytes of one function's instructions; `names` gives each `$local` its number. */
+/** The bytes of one function's instructions; `names` maps each `$local` to its index. */
 function instructions(code, names) {
   const words = code.trim().split(/\s+/);
   const value = (word) => (word.startsWith("$") ? names.indexOf(word.slice(1)) : Number(word));
@@ -73,7 +72,10 @@ function instructions(code, names) {
   return bytes;
 }
 
-/** A module of functions over an imported memory. Parameters and `ints` are i32, `vectors` are v128; nothing is returned. */
+/**
+ * A module of functions over an imported memory. Parameters and `ints` are i32, `vectors` are v128; nothing is
+ * returned.
+ */
 export function assemble(functions) {
   const code = functions.map(({ params, ints, vectors, code }) => {
     const names = [...params, ...ints, ...vectors];

@@ -1,15 +1,15 @@
-// The weights of a model file, which is a safetensors file: a header in JSON, then the numbers. They stay as they are
-// stored, int8 with a scale a row, and a few rows at a time become floats for a product.
+// The weights of a safetensors file. They stay in their stored format, such as int8 with a scale a row; a product
+// converts a few rows at a time to floats.
 
 import { MODULE, ROWS } from "./kernel.js";
 
 const PAGE = 65536;
-const BLOCK = 4; // rows of a matrix that the kernel takes at a time
-const SLACK = 64; // the kernel reads and writes up to the next multiple of eight
+const BLOCK = 4; // rows of a matrix that the kernel processes at a time
+const PADDING = 64; // the kernel reads and writes up to the next multiple of eight
 
 const NAMES = { F32: Float32Array, I8: Int8Array, U8: Uint8Array, BF16: Uint16Array };
 
-/** The stored tensors by name: where each lies in the file, in which format and shape. */
+/** The stored tensors by name with offsets, dtypes and shapes. */
 function headerOf(bytes) {
   const length = Number(new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0, true));
   const { __metadata__: _, ...tensors } = JSON.parse(
@@ -25,9 +25,9 @@ function fromBfloat16(bits) {
   return new Float32Array(wide.buffer);
 }
 
-/** Memory for a file of so many bytes: the file is read into it, and what is computed lies behind it. */
-export function room(bytes) {
-  const memory = new WebAssembly.Memory({ initial: Math.ceil((bytes + SLACK) / PAGE) });
+/** Memory for a file of so many bytes. Work buffers come after the file. */
+export function allocate(bytes) {
+  const memory = new WebAssembly.Memory({ initial: Math.ceil((bytes + PADDING) / PAGE) });
   return { memory, file: new Uint8Array(memory.buffer, 0, bytes) };
 }
 
@@ -37,9 +37,9 @@ export class Weights {
   #tensors;
   #start;
   #end;
-  #plain = new Map();
+  #floats = new Map();
 
-  /** Read the file that lies in this memory. Without SIMD the products are computed in JavaScript. */
+  /** Open the file in this memory. Without SIMD, products are computed in JavaScript. */
   static async open({ memory, file }) {
     const weights = new Weights(memory, file);
     for (const fused of [true, false])
@@ -48,7 +48,7 @@ export class Weights {
         weights.#kernel = instance.exports;
         break;
       } catch {
-        // an older browser: slower, and the same numbers
+        // Older browsers are slower and compute the same numbers.
       }
     return weights;
   }
@@ -58,10 +58,10 @@ export class Weights {
     this.#memory = memory;
     this.#tensors = tensors;
     this.#start = start;
-    this.#end = Math.ceil((file.length + SLACK) / 16) * 16;
+    this.#end = Math.ceil((file.length + PADDING) / 16) * 16;
   }
 
-  /** Whether products are computed by WebAssembly SIMD. */
+  /** Whether products use WebAssembly SIMD. */
   get isFast() {
     return this.#kernel !== null;
   }
@@ -79,17 +79,16 @@ export class Weights {
     return { dtype, offset, values: new NAMES[dtype](this.#memory.buffer, offset, size) };
   }
 
-  /** A vector, or a small table that is wanted whole, as floats. */
-  plain(name) {
-    if (!this.#plain.has(name)) {
+  /** A whole tensor as floats, cached: for vectors and small tables. */
+  floats(name) {
+    if (!this.#floats.has(name)) {
       const { dtype, values } = this.#stored(name);
       const rows = dtype === "I8" ? this.#rows(name, 0, this.shape(name)[0]) : null;
-      this.#plain.set(name, rows ?? (dtype === "BF16" ? fromBfloat16(values) : values.slice()));
+      this.#floats.set(name, rows ?? (dtype === "BF16" ? fromBfloat16(values) : values.slice()));
     }
-    return this.#plain.get(name);
+    return this.#floats.get(name);
   }
 
-  /** One row of a matrix. */
   row = (name, row) => this.#rows(name, row, row + 1);
 
   #rows(name, first, last) {
@@ -105,7 +104,6 @@ export class Weights {
     return floats;
   }
 
-  /** One column of a matrix. */
   column(name, column) {
     const [height, width] = this.shape(name);
     const { dtype, values } = this.#stored(name);
@@ -115,13 +113,13 @@ export class Weights {
     return Float32Array.from(cells, (x, i) => (scale ? x * scale[i] : x));
   }
 
-  /** x Wᵀ + b for rows x of W's width, one after the other in one array. */
+  /** x Wᵀ + b for the rows of x, which is flat. */
   linear(x, name, bias = null) {
     const [height, width] = this.shape(name);
     const count = x.length / width;
     const y = new Float32Array(count * height);
     const whole = this.#kernel && width % BLOCK === 0 ? height - (height % BLOCK) : 0;
-    if (whole) this.#fast(x, name, y, count, whole);
+    if (whole) this.#linearByKernel(x, name, y, count, whole);
     for (let n = whole; n < height; n++) {
       const row = this.row(name, n);
       for (let m = 0; m < count; m++) {
@@ -135,13 +133,13 @@ export class Weights {
     return y;
   }
 
-  /** The same for the first rows of W, by the kernel. */
-  #fast(x, name, y, count, rows) {
+  /** The product with the first `rows` rows of W, by the kernel. */
+  #linearByKernel(x, name, y, count, rows) {
     const [height, width] = this.shape(name);
     const bytes = 4 * width;
     const at = { x: this.#end, w: this.#end + 4 * x.length };
-    at.y = at.w + BLOCK * bytes + SLACK;
-    this.#reserve(at.y + 4 * count * rows);
+    at.y = at.w + BLOCK * bytes + PADDING;
+    this.#grow(at.y + 4 * count * rows);
     const kernel = this.#kernel;
     const { dtype, offset } = this.#stored(name);
     const scale = dtype === "I8" ? this.#stored(`${name}.scale`).offset : 0;
@@ -160,11 +158,11 @@ export class Weights {
       for (; m < count; m++)
         kernel.one(at.x + m * bytes, w, at.y + 4 * (m * rows + n), bytes, 4 * rows);
     }
-    const found = new Float32Array(this.#memory.buffer, at.y, count * rows);
-    for (let m = 0; m < count; m++) y.set(found.subarray(m * rows, (m + 1) * rows), m * height);
+    const product = new Float32Array(this.#memory.buffer, at.y, count * rows);
+    for (let m = 0; m < count; m++) y.set(product.subarray(m * rows, (m + 1) * rows), m * height);
   }
 
-  #reserve(bytes) {
+  #grow(bytes) {
     const more = bytes - this.#memory.buffer.byteLength;
     if (more > 0) this.#memory.grow(Math.ceil(more / PAGE));
   }

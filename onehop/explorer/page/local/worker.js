@@ -1,9 +1,9 @@
-// The model in a thread of its own: it is fetched once, then answers one question at a time.
+// The model in a web worker: it is fetched once, then answers one request at a time.
 
 import { fetchModel } from "./download.js";
 import { Tokenizer } from "./tokenizer.js";
 import { Tracer } from "./tracer.js";
-import { Cancelled, Trouble } from "./trouble.js";
+import { Cancelled, UserError } from "./errors.js";
 import { Weights } from "./weights.js";
 
 const cancelled = new Set();
@@ -11,9 +11,9 @@ let tracer = null;
 let fetching = null;
 let queue = Promise.resolve();
 
-/** Let messages in that have come meanwhile: one of them may take the question back. */
+/** Let pending messages arrive: one of them may cancel the current request. */
 const channel = new MessageChannel();
-const breath = () =>
+const yieldToMessages = () =>
   new Promise((done) => {
     channel.port1.onmessage = done;
     channel.port2.postMessage(null);
@@ -23,8 +23,8 @@ async function open(base) {
   fetching = new AbortController();
   try {
     const progress = (loaded, total) => postMessage({ loaded, total });
-    const { site, place } = await fetchModel(base, progress, fetching.signal);
-    const weights = await Weights.open(place);
+    const { site, memory } = await fetchModel(base, progress, fetching.signal);
+    const weights = await Weights.open(memory);
     tracer = new Tracer(weights, new Tokenizer(site), site);
     postMessage({ ready: true, slow: !weights.isFast });
   } catch (error) {
@@ -33,28 +33,28 @@ async function open(base) {
 }
 
 const ANSWERS = {
-  trace: ({ text, edits }, each) => tracer.trace(text, edits, each),
-  variant: ({ text, edits }, each) => tracer.variant(text, edits, each),
-  neurons: ({ stack, layer, places }) => tracer.neurons(stack, layer, places),
+  trace: ({ text, edits }, onStep) => tracer.trace(text, edits, onStep),
+  variant: ({ text, edits }, onStep) => tracer.variant(text, edits, onStep),
+  neurons: ({ stack, layer, indices }) => tracer.neurons(stack, layer, indices),
   weights: ({ role, layer, head }) => tracer.weights(role, layer, head),
-  async heads({ text, edits }, each, id) {
-    for await (const part of tracer.heads(text, edits, each)) postMessage({ id, part });
+  async heads({ text, edits }, onStep, id) {
+    for await (const part of tracer.heads(text, edits, onStep)) postMessage({ id, part });
   },
 };
 
 async function answer({ id, ask, ...question }) {
-  const each = async (written) => {
+  const onStep = async (written) => {
     if (written) postMessage({ id, written: written.length });
-    await breath();
+    await yieldToMessages();
     if (cancelled.has(id)) throw new Cancelled();
   };
-  if (!tracer) return; // the page knows that the model did not come
+  if (!tracer) return; // the page knows that the model was not loaded
   try {
-    await each();
-    const found = await ANSWERS[ask](question, each, id);
-    postMessage({ id, found }, { transfer: found?.blob ? [found.blob.buffer] : [] });
+    await onStep();
+    const result = await ANSWERS[ask](question, onStep, id);
+    postMessage({ id, result }, { transfer: result?.blob ? [result.blob.buffer] : [] });
   } catch (error) {
-    if (!(error instanceof Trouble || error instanceof Cancelled)) console.error(error);
+    if (!(error instanceof UserError || error instanceof Cancelled)) console.error(error);
     postMessage({ id, error: error.message });
   } finally {
     cancelled.delete(id);

@@ -1,49 +1,50 @@
-// One head at one word: the query meets every key, the scores become shares, the shares weigh the values. And one product.
+// One head at one token: scores with every key, the softmax, and the weighted values. And the scene of one dot
+// product.
 
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { comb } from "onehop/controls.js";
 import { zoom } from "onehop/machine/parts.js";
 import { argmax, range, softmax, sum } from "onehop/maths.js";
-import { divisor, masked } from "onehop/recompute.js";
-import { clipped, number, piece } from "onehop/text.js";
+import { divisor, maskedScores } from "onehop/recompute.js";
+import { clipped, number, piece } from "onehop/format.js";
 
-const MOST = 18;
+const MAX_KEYS = 18;
 
-/** The numbers of the row on show. */
-export function rowOf(view) {
+/** The numbers of the current row. */
+function rowOf(view) {
   const { role, layer, head } = view.selection;
   const at = { role, layer, head };
   const part = (name) => view.trace.part(at, name);
-  const scaled = masked(view.trace, at, view.token);
+  const scaled = maskedScores(view.trace, at, view.token);
   const weights = Array.from(part("weights").at({ head, query: view.token }));
-  const seen = range(weights.length).filter((j) => scaled[j] !== -Infinity);
+  const visible = range(weights.length).filter((j) => scaled[j] !== -Infinity);
   const shown =
-    seen.length <= MOST
-      ? seen
-      : [...seen]
+    visible.length <= MAX_KEYS
+      ? visible
+      : [...visible]
           .sort((a, b) => weights[b] - weights[a])
-          .slice(0, MOST)
+          .slice(0, MAX_KEYS)
           .sort((a, b) => a - b);
   return {
     at,
-    seen,
+    visible,
     shown,
     weights,
     scores: Array.from(part("scores").at({ head, query: view.token })),
     scaled,
-    by: divisor(view.trace, at),
+    scale: divisor(view.trace, at),
   };
 }
 
-/** The key whose product is shown: the reader's, or the one that is looked at most. */
+/** The key of the dot product: the selected one, or the one with the largest weight. */
 export function keyOf(view) {
-  const { seen, weights } = rowOf(view);
-  const wanted = Number(view.dial("machine.key", -1));
-  return seen.includes(wanted) ? wanted : argmax(weights);
+  const { visible, weights } = rowOf(view);
+  const selected = Number(view.dial("machine.key", -1));
+  return visible.includes(selected) ? selected : argmax(weights);
 }
 
 export function headScene(view) {
-  const { seen, shown, weights, scores, scaled, by, at } = rowOf(view);
+  const { visible, shown, weights, scores, scaled, scale, at } = rowOf(view);
   const keys = view.trace.keys(at.role);
   const query = piece(view.trace.queries(at.role)[view.token]);
   const width = view.narrow ? 360 : 760;
@@ -52,7 +53,7 @@ export function headScene(view) {
   const height = top + pitch * shown.length + 16;
   const [a, b, c, d] = view.narrow ? [66, 96, 190, 250] : [150, 210, 420, 540];
   const largest = Math.max(...shown.map((j) => Math.abs(scaled[j])));
-  const again = softmax(seen.map((j) => scaled[j]));
+  const recomputed = softmax(visible.map((j) => scaled[j]));
   const open = (j) => (event) => {
     if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
@@ -68,7 +69,7 @@ export function headScene(view) {
       <text x=${a - 6} y=${y + 15} text-anchor="end" style="font-size:13px;fill:var(--key-ink)">${clipped(keys[j], view.narrow ? 8 : 16)}</text>
       <path d="M${a} ${y + 10}H${b - 6}" stroke="var(--query)" stroke-width="1.2" />
       <line x1=${zero} x2=${zero} y1=${y + 2} y2=${y + pitch - 5} stroke="var(--rule-strong)" />
-      <rect x=${Math.min(zero, end)} y=${y + 4} width=${Math.abs(end - zero)} height=${pitch - 11} rx="2" fill="var(--key)" data-scaled=${scaled[j]} .tip=${`${query} · ${piece(keys[j])}: ${number(scores[j], 3)}, divided by ${number(by, 2)}: ${number(scaled[j], 3)}`} />
+      <rect x=${Math.min(zero, end)} y=${y + 4} width=${Math.abs(end - zero)} height=${pitch - 11} rx="2" fill="var(--key)" data-scaled=${scaled[j]} .tip=${`${query} · ${piece(keys[j])}: ${number(scores[j], 3)}, divided by ${number(scale, 2)}: ${number(scaled[j], 3)}`} />
       <text class="number" x=${c - 4} y=${y + 15} text-anchor="end">${number(scaled[j], 1)}</text>
       <rect x=${c + 14} y=${y + 4} width=${(d - c - 14) * weights[j]} height=${pitch - 11} rx="2" fill="var(--weight)" data-weight=${weights[j]} .tip=${`weight on ${piece(keys[j])}: ${number(weights[j], 4)}`} />
       <rect x=${c + 14} y=${y + 4} width=${d - c - 14} height=${pitch - 11} rx="2" fill="none" stroke="var(--rule)" />
@@ -80,7 +81,7 @@ export function headScene(view) {
       viewBox="0 0 ${width} ${height}"
       style="width:100%;max-width:${width}px"
       role="group"
-      aria-label="One head: ${query} against ${seen.length} keys. A line opens its product."
+      aria-label="One head: ${query} against ${visible.length} keys. A line opens its product."
     >
       <text x=${a - 6} y="20" text-anchor="end" style="fill:var(--query-ink)" font-weight="700">
         ${clipped(query, 12)}
@@ -104,21 +105,21 @@ export function headScene(view) {
       ${comb({ values: view.trace.part(at, "head_outputs").at({ head: at.head, query: view.token }), concept: "output", label: "The output of this head: the weighted sum of the values" })}
     </div>
     <p class="reading">
-      ${seen.length > shown.length ? html`The ${shown.length} keys of ${seen.length} that get most. ` : ""}The
+      ${visible.length > shown.length ? html`The ${shown.length} keys of ${visible.length} that get most. ` : ""}The
       softmax made in this page differs from the recorded weights by at most
       <span class="numbers"
-        >${number(Math.max(...seen.map((j, i) => Math.abs(again[i] - weights[j]))), 6)}</span
+        >${number(Math.max(...visible.map((j, i) => Math.abs(recomputed[i] - weights[j]))), 6)}</span
       >. A line opens its dot product.
     </p>`;
 }
 
 export function dotScene(view) {
-  const { at, scores, scaled, weights, by } = rowOf(view);
+  const { at, scores, scaled, weights, scale } = rowOf(view);
   const key = keyOf(view);
   const q = view.trace.part(at, "q").at({ head: at.head, query: view.token });
   const k = view.trace.part(at, "k").at({ head: at.head, key });
   const products = Array.from(q, (x, i) => x * k[i]);
-  const [query, asked] = [
+  const [query, keyName] = [
     piece(view.trace.queries(at.role)[view.token]),
     piece(view.trace.keys(at.role)[key]),
   ];
@@ -130,7 +131,7 @@ export function dotScene(view) {
     html`<span class="name">${name}</span>${comb({ values, concept, label, height: 56 })}`;
   return html`<div class="lanes" data-dot=${total}>
       ${lane(html`<b class="c-query">query</b> of “<bdi>${query}</bdi>”`, q, "query", `Query of ${query}, ${q.length} numbers`)}
-      ${lane(html`times <b class="c-key">key</b> of “<bdi>${asked}</bdi>”`, k, "key", `Key of ${asked}, ${k.length} numbers`)}
+      ${lane(html`times <b class="c-key">key</b> of “<bdi>${keyName}</bdi>”`, k, "key", `Key of ${keyName}, ${k.length} numbers`)}
       ${lane(html`${products.length} products`, products, "output", "Their products, component by component")}
     </div>
     <div class="formula">
@@ -138,7 +139,7 @@ export function dotScene(view) {
         ><mi class="c-query">q</mi><mo>·</mo><mi class="c-key">k</mi><mo>=</mo
         ><mn>${number(total, 2)}</mn></math
       ><math
-        ><mfrac><mn>${number(total, 2)}</mn><mn>${number(by, 2)}</mn></mfrac
+        ><mfrac><mn>${number(total, 2)}</mn><mn>${number(scale, 2)}</mn></mfrac
         ><mo>=</mo><mn>${number(scaled[key], 2)}</mn></math
       ><math><mi>softmax</mi><mo>→</mo><mn>${number(weights[key], 3)}</mn></math>
     </div>

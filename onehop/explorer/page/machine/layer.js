@@ -1,9 +1,9 @@
-// One layer: its sub-layers, the residual paths around them, and how long the vectors are on the way.
+// One layer: its sub-layers, the residual connections around them, and the lengths of the vectors.
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { arrow, box, firing, headCells, size, zoom } from "onehop/machine/parts.js";
+import { arrow, box, activeShare, headCells, parameterCount, zoom } from "onehop/machine/parts.js";
 import { scrollTo } from "onehop/scrolling.js";
-import { number, percent, piece } from "onehop/text.js";
+import { number, percent, piece } from "onehop/format.js";
 
 const NAMES = {
   self_attention: "Self-attention",
@@ -18,15 +18,15 @@ const jump = (id) => scrollTo(document.getElementById(`figure-${id}`));
 
 export const stackOf = (view) => (view.selection.role === "encoder" ? "encoder" : "decoder");
 
-/** The sub-layers of the layer on show, with the cursor's numbers. */
+/** The sub-layers of the current layer, with the cursor's numbers. */
 function sublayers(view) {
-  const [stack, place] = [stackOf(view), view.selection.token];
+  const [stack, index] = [stackOf(view), view.selection.token];
   return view.trace.json.residual
     .filter((r) => r.stack === stack && r.layer === view.selection.layer)
-    .map((r) => ({ name: r.sublayer, stream: r.stream[place], added: r.added[place] }));
+    .map((r) => ({ name: r.sublayer, stream: r.stream[index], added: r.added[index] }));
 }
 
-/** One sub-layer with its add & norm: the stream passes beside it and is added to what it makes. */
+/** One sub-layer with its add & norm and the residual connection around it. */
 function block(view, m, sub, i) {
   const { layer } = view.selection;
   const stack = stackOf(view);
@@ -34,9 +34,9 @@ function block(view, m, sub, i) {
   const path = `${stack}.layers.${layer}`;
   const attention = sub.name !== "feed_forward";
   const role = attention ? ROLE[sub.name](stack) : null;
-  const fires = attention ? null : firing(view, stack, layer, view.selection.token);
+  const fires = attention ? null : activeShare(view, stack, layer, view.selection.token);
   const open = attention ? (event) => zoom(view, event, "head", { role }) : () => jump("neurons");
-  const around =
+  const addNorm =
     sub.name === "feed_forward"
       ? "feed_add_norm"
       : sub.name === "cross_attention"
@@ -65,7 +65,7 @@ function block(view, m, sub, i) {
       concept: CONCEPTS[sub.name],
       open,
       tip: attention ? `${NAMES[sub.name]}: open its heads` : "Feed-forward: to its figure",
-      inside: svg`<text x=${m.x + 10} y=${y + 67} style="font-size:13.5px">${NAMES[sub.name]}</text><text class="soft number" x=${m.x + m.box - 8} y=${y + 67} text-anchor="end">${size(view, `${path}.${sub.name}`).toLocaleString("en-US")}</text>
+      inside: svg`<text x=${m.x + 10} y=${y + 67} style="font-size:13.5px">${NAMES[sub.name]}</text><text class="soft number" x=${m.x + m.box - 8} y=${y + 67} text-anchor="end">${parameterCount(view, `${path}.${sub.name}`).toLocaleString("en-US")}</text>
         ${
           attention
             ? headCells(view, {
@@ -87,7 +87,7 @@ function block(view, m, sub, i) {
       { concept: CONCEPTS[sub.name], label: `added ${i}` },
     )}
     <text class="soft number" x=${m.middle + 10} y=${y + 45} data-added=${sub.added}>adds ${number(sub.added, 1)}</text>
-    ${box({ x: m.x, y: y + 10, width: m.box, height: 26, label: post ? "Add & norm" : "Add (norm stands before)", name: `${path}.${around}`, count: size(view, `${path}.${around}`), concept: "neutral", open: () => jump("residual") })}
+    ${box({ x: m.x, y: y + 10, width: m.box, height: 26, label: post ? "Add & norm" : "Add (norm stands before)", name: `${path}.${addNorm}`, count: parameterCount(view, `${path}.${addNorm}`), concept: "neutral", open: () => jump("residual") })}
     ${
       sub.name === "cross_attention"
         ? svg`${arrow(

@@ -2,29 +2,29 @@
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
-import { largest, sum } from "onehop/maths.js";
-import { piece, short } from "onehop/text.js";
+import { maxOf, sum } from "onehop/maths.js";
+import { piece, short } from "onehop/format.js";
 
-export const size = (view, box) => view.trace.model.boxes[box] ?? 0;
+export const parameterCount = (view, box) => view.trace.model.boxes[box] ?? 0;
 
-/** From the whole to one product. */
+/** From the whole machine down to one dot product. */
 export const LEVELS = ["whole", "layer", "head", "dot"];
 
-export const levelOf = (view) => {
-  const wanted = view.dial("machine.level", "whole");
-  return LEVELS.includes(wanted) ? wanted : "whole";
+export const currentLevel = (view) => {
+  const level = view.dial("machine.level", "whole");
+  return LEVELS.includes(level) ? level : "whole";
 };
 
-/** Go to another level; the picture grows out of the box that was opened, or shrinks back from what is left. */
+/** Go to another level. The animation grows from the opened box, or shrinks when going back. */
 export function zoom(view, event, level, { dials = {}, ...change } = /** @type {any} */ ({})) {
   const frame = event.currentTarget.closest(".machine");
-  const [box, whole] = [event.currentTarget, frame].map((element) =>
+  const [source, frameBox] = [event.currentTarget, frame].map((element) =>
     element.getBoundingClientRect(),
   );
-  const origin = `${box.left + box.width / 2 - whole.left}px ${box.top + box.height / 2 - whole.top}px`;
-  const inwards = LEVELS.indexOf(level) > LEVELS.indexOf(levelOf(view));
-  view.turnAll({ ...dials, "machine.level": level }, change);
-  frame.focus({ preventScroll: true }); // what was clicked goes away, and Escape must still be heard
+  const origin = `${source.left + source.width / 2 - frameBox.left}px ${source.top + source.height / 2 - frameBox.top}px`;
+  const inwards = LEVELS.indexOf(level) > LEVELS.indexOf(currentLevel(view));
+  view.setDials({ ...dials, "machine.level": level }, change);
+  frame.focus({ preventScroll: true }); // the clicked element disappears, and Escape must still work
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
   requestAnimationFrame(() => {
     const scene = frame.querySelector(".scene");
@@ -36,7 +36,7 @@ export function zoom(view, event, level, { dials = {}, ...change } = /** @type {
   });
 }
 
-/** A box one can open: a click and Enter do the same. */
+/** A box that a click or Enter opens. */
 export function box({
   x,
   y,
@@ -67,38 +67,29 @@ export function box({
   </g>`;
 }
 
-/** An arrow along points; right angles with round corners where `via` points are given. */
+/** An arrow along points, with right angles and round corners. */
 export function arrow(
   points,
-  {
-    concept = "neutral",
-    grey = false,
-    dashed = false,
-    flow = true,
-    label = null,
-    head = true,
-  } = {},
+  { concept = "neutral", grey = false, flow = true, label = null, head = true } = {},
 ) {
   const d = points.map(([x, y], i) => `${i ? "L" : "M"}${x} ${y}`).join("");
   const [[x0, y0], [x1, y1]] = points.slice(-2);
   const angle = (Math.atan2(y1 - y0, x1 - x0) * 180) / Math.PI;
   return svg`<g class="arrow ${grey ? "grey" : ""}" data-arrow=${label ?? nothing}>
-    <path d=${d} fill="none" stroke="var(--${concept})" stroke-width="1.5" stroke-linejoin="round" stroke-dasharray=${dashed ? "4 3" : "none"} />
+    <path d=${d} fill="none" stroke="var(--${concept})" stroke-width="1.5" stroke-linejoin="round" />
     ${flow ? svg`<path class="flow" d=${d} fill="none" stroke="var(--output)" stroke-width="3" stroke-linecap="round" />` : nothing}
     ${head ? svg`<path d="M-7 -4L0 0L-7 4z" fill="var(--${concept})" transform="translate(${x1} ${y1}) rotate(${angle})" />` : nothing}</g>`;
 }
 
-/** How strongly a head acts on the cursor's word: by its effect where that is known, else by how sharply it looks. */
-export function strengthOf(view, { role, layer, head }) {
+/** The strength of a head's cell: its effect after a sweep, else its largest weight from the cursor's word. */
+function cellStrength(view, { role, layer, head }) {
   const step = view.selection.step;
   const part =
     view.sweep.state === "done"
       ? view.sweep.parts.find((p) => p.role === role && p.layer === layer)
       : null;
   if (part) {
-    const most = largest(
-      view.sweep.parts.flatMap((p) => p.effect.map((row) => Math.abs(row[step]))),
-    );
+    const most = maxOf(view.sweep.parts.flatMap((p) => p.effect.map((row) => Math.abs(row[step]))));
     const effect = part.effect[head][step];
     return {
       value: effect,
@@ -108,17 +99,17 @@ export function strengthOf(view, { role, layer, head }) {
     };
   }
   const query = role === "encoder" ? view.selection.source : step;
-  const sharp = largest(
+  const maxWeight = maxOf(
     Array.from(view.trace.tensor(`${view.trace.path(role, layer)}.weights`).at({ head, query })),
   );
-  return { value: sharp, kind: "look", concept: "weight", strength: Math.sqrt(sharp) };
+  return { value: maxWeight, kind: "look", concept: "weight", strength: Math.sqrt(maxWeight) };
 }
 
 /** The heads of one attention as a row of cells. */
 export function headCells(view, { role, layer, x, y, width, height, grey = false }) {
   const pitch = width / view.trace.heads;
   return Array.from({ length: view.trace.heads }, (_, head) => {
-    const { value, kind, concept, strength } = strengthOf(view, { role, layer, head });
+    const { value, kind, concept, strength } = cellStrength(view, { role, layer, head });
     const on =
       view.selection.role === role &&
       view.selection.layer === layer &&
@@ -128,33 +119,33 @@ export function headCells(view, { role, layer, x, y, width, height, grey = false
   });
 }
 
-/** The tokens of one side as cells; the cursor's is gold. A click moves the cursor. */
-export function tokenCells(view, side, { x, y, width, tokens, place, offset = 0 }) {
+/** The tokens of one side as cells, with the cursor's in gold. A click moves the cursor. */
+export function tokenCells(view, side, { x, y, width, tokens, index, offset = 0 }) {
   const pitch = Math.min(26, width / tokens.length);
   const left = x + (width - pitch * tokens.length) / 2;
-  const around = [place - 1, place, place + 1].filter((i) => i in tokens);
+  const neighbours = [index - 1, index, index + 1].filter((i) => i in tokens);
   return svg`<g data-tokens=${side}>
     ${tokens.map(
       (
         token,
         i,
-      ) => svg`<rect x=${left + i * pitch + 0.75} y=${y} width=${Math.max(1, pitch - 1.5)} height="16" rx="2" fill=${i === place ? "var(--output)" : "var(--sunken)"} stroke="var(--rule-strong)" stroke-width=".6"
+      ) => svg`<rect x=${left + i * pitch + 0.75} y=${y} width=${Math.max(1, pitch - 1.5)} height="16" rx="2" fill=${i === index ? "var(--output)" : "var(--sunken)"} stroke="var(--rule-strong)" stroke-width=".6"
       .tip=${piece(token)} data-token=${i} @click=${() => i - offset >= 0 && view.chooseWord(side, i - offset)} />`,
     )}
-    <text x=${x + width / 2} y=${y + 34} text-anchor="middle" style="font-size:13px">${around.map((i) => svg`<tspan font-weight=${i === place ? 700 : 400}>${i === around[0] ? "" : " "}${piece(tokens[i])}</tspan>`)}</text>
+    <text x=${x + width / 2} y=${y + 34} text-anchor="middle" style="font-size:13px">${neighbours.map((i) => svg`<tspan font-weight=${i === index ? 700 : 400}>${i === neighbours[0] ? "" : " "}${piece(tokens[i])}</tspan>`)}</text>
   </g>`;
 }
 
-/** The share of a position's neurons that fire. */
-export function firing(view, stack, layer, place) {
+/** The share of a position's neurons with an output above zero. */
+export function activeShare(view, stack, layer, index) {
   const name = `${stack}.layers.${layer}.feed_forward.hidden`;
   if (!view.trace.has(name)) return null;
-  const hidden = Array.from(view.trace.tensor(name).at({ token: place }));
+  const hidden = Array.from(view.trace.tensor(name).at({ token: index }));
   return sum(hidden.map((h) => Number(h > 0))) / hidden.length;
 }
 
-/** The way back from a level: each step is a button. */
-export function crumbs(view, steps) {
+/** The path back to the outer levels as buttons. */
+export function breadcrumbs(view, steps) {
   return html`<nav class="crumbs" aria-label="Where in the machine">
     ${steps.map(([level, label], i) => {
       const last = i === steps.length - 1;

@@ -2,11 +2,19 @@
 
 import { html, svg, nothing } from "onehop/vendor/lit-html.js";
 import { range } from "onehop/maths.js";
-import { arrow, box, firing, headCells, size, tokenCells, zoom } from "onehop/machine/parts.js";
+import {
+  arrow,
+  box,
+  activeShare,
+  headCells,
+  parameterCount,
+  tokenCells,
+  zoom,
+} from "onehop/machine/parts.js";
 import { scrollTo } from "onehop/scrolling.js";
-import { clipped, percent, piece } from "onehop/text.js";
+import { clipped, percent, piece } from "onehop/format.js";
 
-/** Which parts a relative keeps. */
+/** The parts that each related model keeps. */
 export const FAMILY = {
   transformer: { name: "Transformer", keeps: ["encoder", "cross", "decoder", "source", "target"] },
   bert: { name: "BERT", keeps: ["encoder", "source"] },
@@ -37,7 +45,7 @@ function measures(view) {
   };
 }
 
-/** How a layer's box is divided: where its cells begin, how wide they are, and how wide the bar of its neurons is. */
+/** How a layer's box is divided: the left edge and width of its cells, and the width of its neurons' bar. */
 function division(m, stack, width) {
   const [inner, bar] = m.narrow ? [18, 14] : [26, 44];
   return {
@@ -47,7 +55,7 @@ function division(m, stack, width) {
   };
 }
 
-/** What stands above the columns of a stack. */
+/** The labels above a stack's columns. */
 function columns(m, stack, x, width) {
   const { inner, bar, room } = division(m, stack, width);
   const heads =
@@ -66,9 +74,9 @@ function layerBox(view, m, stack, layer, x, width, grey) {
   const height = m.pitch - 14;
   const cross = stack === "decoder";
   const { inner, bar, room } = division(m, stack, width);
-  const place = cross ? view.selection.step : view.selection.source;
-  const fires = firing(view, stack, layer, place);
-  const most = m.most || 1;
+  const index = cross ? view.selection.step : view.selection.source;
+  const fires = activeShare(view, stack, layer, index);
+  const maxActive = m.maxActive || 1;
   const cells = { y: y + 7, height: height - 14 };
   return box({
     x,
@@ -94,11 +102,11 @@ function layerBox(view, m, stack, layer, x, width, grey) {
       ${headCells(view, { role: stack, layer, x: x + inner, width: room - 4, ...cells })}
       ${cross ? headCells(view, { role: "cross", layer, x: x + inner + room, width: room - 4, grey: grey === "cross", ...cells }) : nothing}
       <rect x=${x + width - bar - 8} y=${cells.y} width=${bar} height=${cells.height} fill="var(--sunken)" rx="2" />
-      ${fires === null ? nothing : svg`<rect x=${x + width - bar - 8} y=${cells.y} width=${(bar * fires) / most} height=${cells.height} fill="var(--value)" rx="2" data-fires=${fires} />`}`,
+      ${fires === null ? nothing : svg`<rect x=${x + width - bar - 8} y=${cells.y} width=${(bar * fires) / maxActive} height=${cells.height} fill="var(--value)" rx="2" data-fires=${fires} />`}`,
   });
 }
 
-/** Around a stack: its frame, the arrow that passes all layers, and the residual path beside it. */
+/** A stack: its frame, the arrow through all layers, and the residual connections beside it. */
 function stack(view, m, name, x, width, grey) {
   const n = view.trace.layers(name);
   const top = m.bottom - m.pitch * n;
@@ -134,7 +142,7 @@ function inputs(view, m, side, x, width, grey) {
       ],
       { grey, flow: false },
     )}
-    ${box({ x, y: y + 40, width, height: 28, grey, name: `${side}.embedding`, label: m.narrow ? "Embedding" : `${target ? "Target" : "Source"} embedding`, count: m.narrow ? null : size(view, target && !view.trace.settings.tied ? "target_embedding" : "embedding"), concept: "neutral", open: () => jump("embeddings") })}
+    ${box({ x, y: y + 40, width, height: 28, grey, name: `${side}.embedding`, label: m.narrow ? "Embedding" : `${target ? "Target" : "Source"} embedding`, count: m.narrow ? null : parameterCount(view, target && !view.trace.settings.tied ? "target_embedding" : "embedding"), concept: "neutral", open: () => jump("embeddings") })}
     ${arrow(
       [
         [middle, y + 40],
@@ -152,10 +160,10 @@ function inputs(view, m, side, x, width, grey) {
       ],
       { grey, flow: true, label: `${side} in` },
     )}
-    <g class=${grey ? "grey" : ""}>${tokenCells(view, side, { x, y: y + 86, width, tokens, place: target ? view.selection.step : view.selection.source })}</g>`;
+    <g class=${grey ? "grey" : ""}>${tokenCells(view, side, { x, y: y + 86, width, tokens, index: target ? view.selection.step : view.selection.source })}</g>`;
 }
 
-/** What the decoder's layers would write, one beside each. */
+/** The logit lens: what each decoder layer would write. */
 function lensWords(view, m, x) {
   const { step } = view.selection;
   return view.trace.json.lens.map((layer, l) => {
@@ -165,23 +173,23 @@ function lensWords(view, m, x) {
   });
 }
 
-/** The largest share of firing neurons of any layer: the bars are drawn beside it. */
-const fullest = (view) =>
+/** The largest share of active neurons of any layer, which scales the bars. */
+const maxActiveShare = (view) =>
   Math.max(
     ...[
       ["encoder", view.selection.source],
       ["decoder", view.selection.step],
-    ].flatMap(([stack, place]) =>
-      range(view.trace.layers(stack)).map((layer) => firing(view, stack, layer, place) ?? 0),
+    ].flatMap(([stack, index]) =>
+      range(view.trace.layers(stack)).map((layer) => activeShare(view, stack, layer, index) ?? 0),
     ),
   );
 
-export function whole(view) {
-  const m = { ...measures(view), most: fullest(view) };
+export function machineScene(view) {
+  const m = { ...measures(view), maxActive: maxActiveShare(view) };
   const { keeps } = FAMILY[view.dial("machine.family", "transformer")] ?? FAMILY.transformer;
-  const gone = (part) => !keeps.includes(part);
+  const isMissing = (part) => !keeps.includes(part);
   const { step } = view.selection;
-  const here = view.trace.steps[step];
+  const current = view.trace.steps[step];
   const left = m.left;
   const right = left + m.encoder + m.gap;
   const lens = right + m.decoder + 8;
@@ -189,21 +197,21 @@ export function whole(view) {
   const topE = m.bottom - m.pitch * view.trace.layers("encoder");
   const topD = m.bottom - m.pitch * view.trace.layers("decoder");
   const leaves = m.narrow ? left + 0.8 * m.encoder : middleE; // beside the name of the stack
-  const bus = right - m.gap / 2 - 2; // the memory, which every layer of the decoder reads
+  const bus = right - m.gap / 2 - 2; // the memory, which every decoder layer reads
   const back = m.width - (m.narrow ? 3 : 6);
-  const embedding = size(view, "embedding");
-  const lonely = gone("decoder");
-  const outX = lonely ? left : right;
-  const outW = lonely ? m.encoder : m.decoder;
-  const outMiddle = lonely ? middleE : middleD;
+  const embedding = parameterCount(view, "embedding");
+  const isEncoderOnly = isMissing("decoder");
+  const outX = isEncoderOnly ? left : right;
+  const outW = isEncoderOnly ? m.encoder : m.decoder;
+  const outMiddle = isEncoderOnly ? middleE : middleD;
   return html`<svg
     viewBox="0 0 ${m.width} ${m.height}"
     style="width:100%;max-width:${m.width}px"
     role="group"
     aria-label="The machine: source tokens enter at the lower left, what was written at the lower right, the next word leaves at the top right. Boxes open."
   >
-    ${stack(view, m, "encoder", left, m.encoder, gone("encoder"))}
-    ${inputs(view, m, "source", left, m.encoder, gone("source"))}
+    ${stack(view, m, "encoder", left, m.encoder, isMissing("encoder"))}
+    ${inputs(view, m, "source", left, m.encoder, isMissing("source"))}
     ${arrow(
       [
         [leaves, topE - 5],
@@ -211,7 +219,7 @@ export function whole(view) {
         [bus, topE - 42],
         [bus, m.bottom - m.pitch + (m.pitch - 14) / 2],
       ],
-      { grey: gone("cross"), concept: "key", label: "memory", head: false },
+      { grey: isMissing("cross"), concept: "key", label: "memory", head: false },
     )}
     ${range(view.trace.layers("decoder")).map((layer) => {
       const y = m.bottom - m.pitch * (layer + 1) + (m.pitch - 14) / 2;
@@ -220,20 +228,20 @@ export function whole(view) {
           [bus, y],
           [right - 9, y],
         ],
-        { grey: gone("cross"), concept: "key", flow: false, label: `cross ${layer}` },
+        { grey: isMissing("cross"), concept: "key", flow: false, label: `cross ${layer}` },
       );
     })}
-    ${stack(view, m, "decoder", right, m.decoder, gone("decoder"))}
-    ${inputs(view, m, "target", right, m.decoder, gone("target"))}
-    <g class=${gone("decoder") ? "grey" : ""}>${lensWords(view, m, lens)}</g>
+    ${stack(view, m, "decoder", right, m.decoder, isMissing("decoder"))}
+    ${inputs(view, m, "target", right, m.decoder, isMissing("target"))}
+    <g class=${isMissing("decoder") ? "grey" : ""}>${lensWords(view, m, lens)}</g>
     ${arrow(
       [
-        [outMiddle, (lonely ? topE : topD) - 5],
+        [outMiddle, (isEncoderOnly ? topE : topD) - 5],
         [outMiddle, 114],
       ],
       { label: "out" },
     )}
-    ${box({ x: outX, y: 84, width: outW, height: 28, name: "linear", label: "Linear", count: m.narrow ? null : view.trace.settings.tied ? embedding : size(view, "output"), open: () => jump("lens") })}
+    ${box({ x: outX, y: 84, width: outW, height: 28, name: "linear", label: "Linear", count: m.narrow ? null : view.trace.settings.tied ? embedding : parameterCount(view, "output"), open: () => jump("lens") })}
     ${arrow(
       [
         [outMiddle, 84],
@@ -250,10 +258,10 @@ export function whole(view) {
       { flow: false },
     )}
     ${
-      lonely
+      isEncoderOnly
         ? svg`<text x=${outMiddle} y="22" text-anchor="middle" class="soft">another task's answer</text>`
-        : svg`<text x=${outMiddle} y="24" text-anchor="middle" style="font-size:15px" data-next=${here.chosen.token}><tspan font-weight="700" style="fill:var(--output-ink)">${clipped(here.chosen.token, 12)} ${percent(here.chosen.p, 0)}</tspan><tspan style="font-size:12px;fill:var(--soft)">${here.top
-            .filter((c) => c.id !== here.chosen.id)
+        : svg`<text x=${outMiddle} y="24" text-anchor="middle" style="font-size:15px" data-next=${current.chosen.token}><tspan font-weight="700" style="fill:var(--output-ink)">${clipped(current.chosen.token, 12)} ${percent(current.chosen.p, 0)}</tspan><tspan style="font-size:12px;fill:var(--soft)">${current.top
+            .filter((c) => c.id !== current.chosen.id)
             .slice(0, m.narrow ? 1 : 2)
             .map(
               (c) => svg`<tspan dx="10">${piece(c.token)} ${percent(c.p, 0)}</tspan>`,

@@ -1,4 +1,4 @@
-// What explainers say, and how the page says what it found.
+// Popular claims, and how the page states its evidence.
 
 import { html } from "onehop/vendor/lit-html.js";
 
@@ -21,104 +21,104 @@ export const CLAIMS = {
 
   distance: {
     from: "recorded",
-    says: "a word far away is as easy to reach as a neighbour.",
-    said: (distance, attention, lstm, recurrent) =>
+    statement: "a word far away is as easy to reach as a neighbour.",
+    evidence: (distance, attention, lstm, recurrent) =>
       `Over ${distance} words, attention passes on ${attention} times the gradient that a neighbour gets. For an LSTM it is ${lstm}, for a plain recurrence ${recurrent}. The layers are untrained.`,
   },
   alike: {
     from: "live",
-    says: "a word looks at words that are like it.",
-    said: (share, chance) =>
+    statement: "a word looks at words that are like it.",
+    evidence: (share, chance) =>
       `${share} of all encoder rows look most at themselves or at the word whose vector is most like theirs. Chance would give ${chance}.`,
   },
   root: {
     from: "live",
-    says: "without the root of d_k the softmax would put everything on one word.",
-    said: (scaled, unscaled) =>
+    statement: "without the root of d_k the softmax would put everything on one word.",
+    evidence: (scaled, unscaled) =>
       `The largest weight of a row is ${scaled} on average. From the same scores, undivided, it would be ${unscaled}.`,
   },
   blend: {
     from: "live",
-    says: "the output is mostly the word that is attended to.",
-    said: (share, average) =>
+    statement: "the output is mostly the word that is attended to.",
+    evidence: (share, average) =>
       `In ${share} of all rows the output points where the first word's value points, with a cosine above 0.9. On average it is ${average}.`,
   },
   cost: {
     from: "recorded",
-    says: "attention is too slow for long texts, since its cost grows with the square.",
-    said: ({ d, n, longest, words }) =>
+    statement: "attention is too slow for long texts, since its cost grows with the square.",
+    evidence: ({ d, n, longest, words }) =>
       n === null
         ? `At a width of ${d} it was the faster layer at every length up to ${longest}. This sentence has ${words} pieces.`
         : `At a width of ${d} it is slower than a recurrent layer from ${n} pieces on. This sentence has ${words}.`,
   },
   meaning: {
     from: "live",
-    says: "in the encoder a pronoun takes on the meaning of its noun.",
-    said: ({ asks, nearest, near, noun, far }) =>
-      html`After the encoder, the vector of ${quoted(asks)} is nearest to that of ${quoted(nearest)}
-      (cosine
+    statement: "in the encoder a pronoun takes on the meaning of its noun.",
+    evidence: ({ pronoun, nearest, near, noun, far }) =>
+      html`After the encoder, the vector of ${quoted(pronoun)} is nearest to that of
+      ${quoted(nearest)} (cosine
       ${near}).${noun === null ? " Nobody has told the page which noun is meant." : html` To ${quoted(noun)} it has ${far}.`}`,
   },
   jobs: {
     from: "recorded",
-    says: "each head has a job of its own.",
-    said: (known, all, patterns) =>
+    statement: "each head has a job of its own.",
+    evidence: (known, all, patterns) =>
       `${known} of ${all} self-attention heads follow one of ${patterns} nameable patterns in at least four sentences of five. What the others do has no name here.`,
   },
   coreference: {
     from: "recorded",
-    says: "an encoder head links “it” to the noun that it means.",
-    said: (head, share, sentences) =>
+    statement: "an encoder head links “it” to the noun that it means.",
+    evidence: (head, share, sentences) =>
       `The best candidate is ${head}. The noun is its first choice in ${share} of ${sentences} sentences.`,
   },
   looks: {
     from: "live",
-    says: "the heads that look at a word are the heads that use it.",
-    said: (compared, shared, word) =>
+    statement: "the heads that look at a word are the heads that use it.",
+    evidence: (compared, shared, word) =>
       html`Of the ${compared} sharpest looks and the ${compared} largest effects on ${quoted(word)},
       ${shared} belong to the same head.`,
   },
   one: {
     from: "live",
-    says: "one head decides.",
-    said: ({ answer, text, head, before, after, instead, chance, turning, all }) =>
+    statement: "one head decides.",
+    evidence: ({ answer, text, head, before, after, instead, chance, flipping, all }) =>
       answer === "none"
         ? html`No head alone turns ${quoted(text)} into another word. The strongest is ${head}:
           ${before} becomes ${after}.`
         : html`Without ${head} the probability of ${quoted(text)} falls from ${before} to ${after},
-          and the first choice is ${quoted(instead)} (${chance}). ${turning} of ${all} heads turn
+          and the first choice is ${quoted(instead)} (${chance}). ${flipping} of ${all} heads turn
           the choice alone.`,
   },
   spare: {
     from: "recorded",
-    says: "most heads can be removed.",
-    said: ({ removed, all, metric, before, after }) =>
+    statement: "most heads can be removed.",
+    evidence: ({ removed, all, metric, before, after }) =>
       `${removed} of ${all} heads can go before a twentieth of the score is lost: ${before} ${metric} becomes ${after}.`,
   },
   order: {
     from: "live",
-    says: "without positions a sentence is a bag of words.",
-    said: (text, same) =>
+    statement: "without positions a sentence is a bag of words.",
+    evidence: (text, same) =>
       same
         ? "The translation stays the same without them."
         : html`Without them the model writes: ${quoted(text)}`,
   },
   lengths: {
     from: "recorded",
-    says: "sinusoids let the model read texts longer than any in training.",
-    said: ({ trained, within, beyond, from }) =>
+    statement: "sinusoids let the model read texts longer than any in training.",
+    evidence: ({ trained, within, beyond, from }) =>
       `Training saw at most ${trained} pieces. Just below that the score is ${within} BLEU, from ${from} pieces on ${beyond}.`,
   },
   correction: {
     from: "live",
-    says: "a sub-layer makes a small correction to the stream.",
-    said: (share, all) =>
+    statement: "a sub-layer makes a small correction to the stream.",
+    evidence: (share, all) =>
       `In ${share} of ${all} cases what is added is shorter than the stream it is added to.`,
   },
   late: {
     from: "live",
-    says: "the word is decided at the very top.",
-    said: ({ word, from, layers, before, chance }) =>
+    statement: "the word is decided at the very top.",
+    evidence: ({ word, from, layers, before, chance }) =>
       from === null
         ? html`${quoted(word)} is not the first choice even after layer ${layers}: the beam
           preferred it.`
@@ -127,14 +127,14 @@ export const CLAIMS = {
   },
   greedy: {
     from: "live",
-    says: "the likeliest next word is not always the right one to take.",
-    said: (against, steps, beam) =>
+    statement: "the likeliest next word is not always the right one to take.",
+    evidence: (against, steps, beam) =>
       `With ${beam} hypotheses at a time, ${against} of ${steps} written pieces were not the likeliest at their step.`,
   },
   warmup: {
     from: "recorded",
-    says: "the original order of the norms needs a gentle start.",
-    said: (post, pre) =>
+    statement: "the original order of the norms needs a gentle start.",
+    evidence: (post, pre) =>
       `Without warm-up the loss ends ${post} higher with the paper's order, and ${pre} higher with the norm in front.`,
   },
 };

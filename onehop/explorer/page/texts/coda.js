@@ -1,9 +1,9 @@
-// What stands after the last rung: images, questions, references.
+// What follows the last rung: images, questions, references.
 
 import { html } from "onehop/vendor/lit-html.js";
 
 export const CODA_TEXTS = {
-  beside: "Beside the ladder",
+  appendix: "Beside the ladder",
   images: "Images as tokens",
   imagesProse:
     "Attention works on tokens of any kind. Cut a picture into squares, and the squares are tokens.",

@@ -1,5 +1,5 @@
-// The essay: one argument in chapters. Prose stands before the figure whose name it bears. `f` holds the facts of the
-// sentence and the model on show, so that no sentence here is true of one translation alone.
+// The essay in chapters. Each figure has the prose before it. `f` holds facts of the current sentence and model, so
+// that the text is true for any translation.
 
 import { html } from "onehop/vendor/lit-html.js";
 import { attention, multiHead, projections, rootOfKey, rootOfModel } from "onehop/formulas.js";
@@ -15,14 +15,15 @@ const opening = (f) => {
       The model read ${q(f.source)} and wrote nothing. Choose another sentence at the top, and this
       page finds a question in its translation.
     </p>`;
-  if (!f.judged)
+  if (!f.verdict)
     return html`<p>
       Why did the model write ${strong(f.word)}? It read ${q(f.source)}, and at this word it
       hesitated more than anywhere else.
       ${f.second ? html`The other candidate was ${q(f.second)}, with ${f.secondChance} against ${f.chance}.` : ""}
-      The reason lies somewhere among the model's ${f.numbers} parameters. This page looks for it.
+      The reason lies somewhere among the model's ${f.parameters} parameters. This page looks for
+      it.
     </p>`;
-  const { written, needed, english, german, right } = f.judged;
+  const { written, needed, english, german, right } = f.verdict;
   return html`<p>
       Who told the model to write ${strong(written)}? In ${q(f.source)} the word “it” means the
       ${english}. In German that is ${q(german)}, and the pronoun must be ${q(needed)}.
@@ -54,7 +55,7 @@ export const CHAPTERS = {
   "rung-9": { eyebrow: "Rung 9", title: "The whole machine, and the proof" },
 };
 
-/** What a chapter hands over to the next. */
+/** Each chapter's conclusion. */
 export const CLUES = {
   case: () =>
     html`Whatever decided the word could reach every other word directly. No word can be ruled out
@@ -78,31 +79,31 @@ export const CLUES = {
     html`The decoder sees the whole source, and of its own words those already written. The decision
     can have come from either.`,
   "rung-7": (f) =>
-    !f.found
+    !f.finding
       ? html`Nobody has been accused yet. Switch the heads off in figure ${f.label("decides")}, and
         the strongest one is named here.`
-      : f.found.answer === "none"
-        ? html`No single head decides ${q(f.found.text)}. The strongest is ${f.found.head}, and the
-          word stays when it is gone.`
-        : html`${f.found.head} has the largest hold on ${q(f.found.text)}. Without it the first
-          choice is ${q(f.found.instead)} (${f.found.chance}).`,
+      : f.finding.answer === "none"
+        ? html`No single head decides ${q(f.finding.text)}. The strongest is ${f.finding.head}, and
+          the word stays when it is gone.`
+        : html`${f.finding.head} has the largest hold on ${q(f.finding.text)}. Without it the first
+          choice is ${q(f.finding.instead)} (${f.finding.chance}).`,
   "rung-8": () =>
     html`Word order is not built in: it is added to the vectors. Every head that looks for “the word
     before” depends on it.`,
   "rung-9": (f) =>
-    !f.found
+    !f.finding
       ? html`The case is open until the heads have been switched off in figure
         ${f.label("decides")}.`
-      : f.found.answer === "none"
+      : f.finding.answer === "none"
         ? html`The case closes without a single culprit: several heads support the word. That is an
           answer too.`
-        : html`The case closes with an experiment, not with a picture: take ${f.found.head} out, and
-          the word changes.`,
+        : html`The case closes with an experiment, not with a picture: take ${f.finding.head} out,
+          and the word changes.`,
 };
 
 export const PROSE = {
   paths: (f) =>
-    html`${opening(f)} ${f.note}
+    html`${opening(f)} ${f.grammarNote}
       <p>
         Why does such a machine exist at all? Until 2017 most networks read a sentence as we do,
         from left to right. They kept what they had read in one vector of fixed size and passed it
@@ -112,8 +113,9 @@ export const PROSE = {
         That has two costs. A summary of fixed size must forget as the sentence grows. And word
         forty must wait until thirty-nine others are done, while most of a graphics card's ten
         thousand arithmetic units stand idle. The Transformer keeps one vector for each of the
-        ${f.n} pieces instead, and lets each look at all others at once. Any two of them are one hop
-        apart. The figure shows both ways, and how much of a training signal survives each.
+        ${f.sourceLength} pieces instead, and lets each look at all others at once. Any two of them
+        are one hop apart. The figure shows both ways, and how much of a training signal survives
+        each.
       </p>`,
 
   refresher: () =>
@@ -126,15 +128,15 @@ export const PROSE = {
   embeddings: (f) =>
     html`<p>
         A sentence is cut into pieces: frequent words whole, rare ones in parts. Each piece owns a
-        row of ${f.s.d_model} numbers in a table that was learned with everything else. This row is
-        its embedding. From here on a word is a point in space, and words of like meaning should lie
-        near each other.
+        row of ${f.settings.d_model} numbers in a table that was learned with everything else. This
+        row is its embedding. From here on a word is a point in space, and words of like meaning
+        should lie near each other.
       </p>
       <p>
         The table has one row for ${q(f.pronoun)}, the same in every sentence. So the machine cannot
         know yet what ${q(f.pronoun)} means here. First the vector is multiplied by
-        ${rootOfModel(f.s)}, so that the position, which is added next, does not drown it. Another
-        root, that of d<sub>k</sub>, comes on rung 4 and does another job.
+        ${rootOfModel(f.settings)}, so that the position, which is added next, does not drown it.
+        Another root, that of d<sub>k</sub>, comes on rung 4 and does another job.
       </p>`,
 
   lookup: () =>
@@ -148,10 +150,10 @@ export const PROSE = {
 
   projections: (f) =>
     html`<p>
-        The three are made from the same vector by three learned matrices, ${f.s.d_model} by
-        ${f.s.d_k}. Nobody wrote into them what to ask for. In training each matrix moved towards
-        whatever made translations better. So “query” is our name for a direction that the model
-        found useful, not a question in words.
+        The three are made from the same vector by three learned matrices, ${f.settings.d_model} by
+        ${f.settings.d_k}. Nobody wrote into them what to ask for. In training each matrix moved
+        towards whatever made translations better. So “query” is our name for a direction that the
+        model found useful, not a question in words.
       </p>
       ${projections()}`,
 
@@ -160,24 +162,24 @@ export const PROSE = {
       How well does a query fit a key? Multiply them number by number and add up. The query of the
       word at the cursor meets every key that it may see. Step through it: each bar is one dot
       product, and none waits for another.
-      ${f.judged ? html`The cursor is on ${q(f.word)}, the word in question.` : ""}
+      ${f.verdict ? html`The cursor is on ${q(f.word)}, the word in question.` : ""}
     </p>`,
 
   divisor: (f) =>
     html`<p>
         Scores are not shares yet. A softmax raises e to the power of each and divides by the sum.
-        Before that, the scores are divided by ${rootOfKey(f.s)}. Two figures show why. The first
-        keeps this head's real scores and changes the divisor: a small one sharpens, a large one
-        flattens.
+        Before that, the scores are divided by ${rootOfKey(f.settings)}. Two figures show why. The
+        first keeps this head's real scores and changes the divisor: a small one sharpens, a large
+        one flattens.
       </p>
       ${attention()}`,
 
   dimension: (f) =>
     html`<p>
       Why the root? A sum of d random terms spreads like the root of d. With d<sub>k</sub> =
-      ${f.s.d_k} that is ${Math.sqrt(f.s.d_k).toFixed(1)} times as wide as one term. Without the
-      division, the softmax puts its weight on fewer and fewer keys, and its gradient
-      shrinks${f.shrunk}. The smaller it is, the slower a layer learns where to look.
+      ${f.settings.d_k} that is ${Math.sqrt(f.settings.d_k).toFixed(1)} times as wide as one term.
+      Without the division, the softmax puts its weight on fewer and fewer keys, and its gradient
+      shrinks${f.gradientShrinkage}. The smaller it is, the slower a layer learns where to look.
     </p>`,
 
   blend: () =>
@@ -220,20 +222,19 @@ export const PROSE = {
     html`<p>
       Comparing every word with every other is not free. It takes n² dot products of d numbers each.
       A recurrence takes n steps of d² multiplications, one after the other. Sentences are short and
-      vectors wide: here n is ${f.n} and d is ${f.s.d_model}. So attention is the cheaper one, up to
-      some length.
+      vectors wide: here n is ${f.sourceLength} and d is ${f.settings.d_model}. So attention is the
+      cheaper one, up to some length.
     </p>`,
 
   heads: (f) =>
     html`<p>
-        One softmax can look well at one thing only. So every attention has ${f.s.n_heads} of them,
-        called heads, at about the cost of one. Each has matrices of its own, ${f.s.d_k} wide
-        instead of ${f.s.d_model}. Their outputs are put side by side, and a last matrix W<sup
-          >O</sup
-        >
+        One softmax can look well at one thing only. So every attention has ${f.settings.n_heads} of
+        them, called heads, at about the cost of one. Each has matrices of its own,
+        ${f.settings.d_k} wide instead of ${f.settings.d_model}. Their outputs are put side by side,
+        and a last matrix W<sup>O</sup>
         mixes them.
       </p>
-      ${multiHead(f.s)}
+      ${multiHead(f.settings)}
       <p>
         The whole model has ${f.heads} heads. Here they all are, each with its own pattern: the
         line-up. Some look at the neighbouring word, some at the full stop, some nowhere in
@@ -264,7 +265,7 @@ export const PROSE = {
   coreference: (f) =>
     html`<p>
         “It” can mean the cat, the street or the animal. English need not decide. German must,
-        because its nouns have genders. ${f.record ?? ""}
+        because its nouns have genders. ${f.recordedScore ?? ""}
         ${f.pair === "en-de" ? "" : "That is another model than the one on show: the list below is English into German."}
       </p>
       <p>
@@ -284,8 +285,9 @@ export const PROSE = {
     html`<p>
         Something is missing. Shuffle the words, and every sum so far is the same: “dog bites man”
         equals “man bites dog”. So each position has a vector of its own, which is added to the
-        embedding. Its numbers are sines and cosines, like the hands of ${f.s.d_model / 2} clocks of
-        different speed. A step of k places turns every hand by the same angle, wherever it starts.
+        embedding. Its numbers are sines and cosines, like the hands of ${f.settings.d_model / 2}
+        clocks of different speed. A step of k places turns every hand by the same angle, wherever
+        it starts.
       </p>
       ${f.sinusoids}`,
 
@@ -299,9 +301,10 @@ export const PROSE = {
     html`<p>
       Now we put the parts together. Attention lets the words exchange information. A feed-forward
       network then works on each word alone. A residual path leads around both: what came in is
-      added to what came out, and the sum is normalised. That is a layer. ${f.s.n_encoder_layers} of
-      them read the source, and ${f.s.n_decoder_layers} write the translation and look at the source
-      as they do. Zoom in from the whole to one dot product, and out again.
+      added to what came out, and the sum is normalised. That is a layer.
+      ${f.settings.n_encoder_layers} of them read the source, and ${f.settings.n_decoder_layers}
+      write the translation and look at the source as they do. Zoom in from the whole to one dot
+      product, and out again.
     </p>`,
 
   residual: () =>
@@ -338,8 +341,9 @@ export const PROSE = {
         Now comes the proof. The sweep kept the words before our word fixed. Here the broken model
         translates on its own, from the start.
         ${
-          f.found && f.found.answer !== "none"
-            ? html`Switch off ${f.found.head}: does ${q(f.found.text)} become ${q(f.found.instead)}?`
+          f.finding && f.finding.answer !== "none"
+            ? html`Switch off ${f.finding.head}: does ${q(f.finding.text)} become
+              ${q(f.finding.instead)}?`
             : html`Switch off the head that the sweep has named, and read the translation.`
         }
         Then break larger parts, and see from the damage what each is for.

@@ -1,4 +1,4 @@
-// What the foot of the page says about a translation, and about the model in the browser.
+// The texts of the status line.
 
 const megabytes = (bytes) => (bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0);
 

@@ -1,8 +1,8 @@
-// What the tour says at each stop, one or two sentences; `f` holds the facts of the sentence on show.
+// The texts of the tour, one or two sentences a stop; `f` holds facts of the current sentence.
 
 import { html } from "onehop/vendor/lit-html.js";
-import { called } from "onehop/headgrid.js";
-import { percent, piece } from "onehop/text.js";
+import { headName } from "onehop/headgrid.js";
+import { percent, piece } from "onehop/format.js";
 
 const q = (text) => html`“<bdi>${text}</bdi>”`;
 const word = (f) => (f.word ? q(f.word) : "the word");
@@ -16,21 +16,21 @@ const LONG = { "masc.": "masculine", "fem.": "feminine", neuter: "neuter" };
 const gender = (pronoun) => LONG[GENDERS.de[pronoun]];
 
 const question = (f) =>
-  f.judged
+  f.verdict
     ? html`German has three words for “it”, by the gender of the noun. “It” is the
-      ${f.judged.english}, which is ${gender(f.judged.needed)}: ${q(f.judged.needed)}.
-      ${f.judged.right ? html`The model wrote exactly that. Which part of it knew?` : html`The model wrote ${q(f.judged.written)}, the ${gender(f.judged.written)} one. Which part of it is to blame?`}`
+      ${f.verdict.english}, which is ${gender(f.verdict.needed)}: ${q(f.verdict.needed)}.
+      ${f.verdict.right ? html`The model wrote exactly that. Which part of it knew?` : html`The model wrote ${q(f.verdict.written)}, the ${gender(f.verdict.written)} one. Which part of it is to blame?`}`
     : html`The model hesitated most at ${word(f)}. The small English words below the translation
       show what came from where. Who decided this one?`;
 
-const looked = ({ looked: at, weight, language, worst }) =>
-  html`It looked most at ${q(at)} (${weight}).
+const lookedAt = ({ attended, weight, language, strongest }) =>
+  html`It looked most at ${q(attended)} (${weight}).
   ${
-    worst.role === "decoder" && ARTICLES[language]?.includes(at.toLowerCase())
+    strongest.role === "decoder" && ARTICLES[language]?.includes(attended.toLowerCase())
       ? "That is an article in the model's own translation, and articles show a gender. This kind of head cannot see the English at all."
-      : worst.role === "decoder"
+      : strongest.role === "decoder"
         ? "That is a word which the model itself had written. This kind of head cannot see the source at all."
-        : worst.role === "cross"
+        : strongest.role === "cross"
           ? "That is a word of the source sentence."
           : "It did its work while the source was read, before a word was written."
   }`;
@@ -40,32 +40,32 @@ const sweeping = (f) =>
   attentions are done.`;
 
 const accused = (f) =>
-  f.found.answer === "none"
-    ? html`No head alone changes ${q(f.found.text)}. The strongest, with the ring, is
-      ${f.found.head}: ${f.found.before} becomes ${f.found.after}.`
-    : html`${f.found.answer === "one" ? "One head stands out" : "Several heads matter, this one most"},
-      the dark cell with the ring: ${f.found.head}. Without it, the probability of
-      ${q(f.found.text)} goes from ${f.found.before} to ${f.found.after}, and ${q(f.found.instead)}
-      takes the lead.`;
+  f.finding.answer === "none"
+    ? html`No head alone changes ${q(f.finding.text)}. The strongest, with the ring, is
+      ${f.finding.head}: ${f.finding.before} becomes ${f.finding.after}.`
+    : html`${f.finding.answer === "one" ? "One head stands out" : "Several heads matter, this one most"},
+      the dark cell with the ring: ${f.finding.head}. Without it, the probability of
+      ${q(f.finding.text)} goes from ${f.finding.before} to ${f.finding.after}, and
+      ${q(f.finding.instead)} takes the lead.`;
 
-/** Whether the pronoun is right now, for those who do not read the language. */
-const judgement = ({ judged }) =>
-  judged
-    ? html`Its word for “it” is now ${q(judged.written)}, which is
-      ${judged.right ? "right" : "wrong"}.`
+/** Whether the new pronoun is right, for readers who do not know the language. */
+const judgement = ({ verdict }) =>
+  verdict
+    ? html`Its word for “it” is now ${q(verdict.written)}, which is
+      ${verdict.right ? "right" : "wrong"}.`
     : "";
 
 const proof = (f) => {
   if (!f.live)
     return html`This file cannot switch off any head, so here the positions are gone: read what
       becomes of the sentence. <code>onehop explore</code> can do the rest.`;
-  if (!f.found) return sweeping(f);
-  if (f.busy) return html`The model translates again without ${f.found.head} …`;
+  if (!f.finding) return sweeping(f);
+  if (f.busy) return html`The model translates again without ${f.finding.head} …`;
   return f.base === f.now
-    ? html`Without ${f.found.head} the model still writes the same. One head was not enough: the
+    ? html`Without ${f.finding.head} the model still writes the same. One head was not enough: the
       search found another way to the same words.`
-    : html`Without ${f.found.head} the model writes: ${q(f.now)} ${judgement(f)} This is the proof,
-      and no picture of weights could have given it.`;
+    : html`Without ${f.finding.head} the model writes: ${q(f.now)} ${judgement(f)} This is the
+      proof, and no picture of weights could have given it.`;
 };
 
 export const TOUR = {
@@ -76,28 +76,29 @@ export const TOUR = {
   play: "Play",
   leave: "Leave",
   keys: "← → move, space plays, Esc leaves",
-  found: ({ answer, text, worst, before, after, at, language }) => ({
+  finding: ({ answer, text, strongest, before, after, attended, language }) => ({
     answer,
     text,
-    worst,
-    looked: piece(at),
-    weight: percent(Math.max(...worst.row), 0),
+    strongest,
+    attended: piece(attended),
+    weight: percent(Math.max(...strongest.row), 0),
     language,
-    head: called(worst),
+    head: headName(strongest),
     before: percent(before, 0),
     after: percent(after, 0),
-    instead: piece(worst.instead[0][0]),
+    instead: piece(strongest.topWithout[0][0]),
   }),
   stops: [
     (f) => ({ title: html`Who told it to write ${word(f)}?`, text: question(f) }),
     (f) => ({
       title: "Reading left to right",
-      text: html`Older networks passed one small summary from word to word. From the first of ${f.n}
-      pieces to the last it takes ${f.n - 1} steps, and at each something is lost.`,
+      text: html`Older networks passed one small summary from word to word. From the first of
+      ${f.sourceLength} pieces to the last it takes ${f.sourceLength - 1} steps, and at each
+      something is lost.`,
     }),
     (f) => ({
       title: "A word is a point",
-      text: html`The text is cut into pieces, mostly whole words. Each becomes ${f.s.d_model}
+      text: html`The text is cut into pieces, mostly whole words. Each becomes ${f.settings.d_model}
       numbers from a table. Those of ${q(f.pronoun)} are the same in every sentence, so its meaning
       must come from other words.`,
     }),
@@ -115,7 +116,7 @@ export const TOUR = {
       title: "The values are mixed",
       text: "Each source word offers a list of numbers, its value. The values are added by their shares. The gold line is the sum, and the head passes it on.",
     }),
-    (f) => ({
+    () => ({
       title: "All questions at once",
       text: html`Every row is one written piece, every column one piece of the source. This head
       works like a dictionary: its dark cells say which word came from which.`,
@@ -131,25 +132,26 @@ export const TOUR = {
     }),
     (f) => ({
       title: "Switch them off",
-      text: f.found ? accused(f) : sweeping(f),
+      text: f.finding ? accused(f) : sweeping(f),
     }),
     (f) => ({
       title: "Where it looked",
-      text: f.found
-        ? html`This is ${f.found.head} at the moment of decision. ${looked(f.found)}`
+      text: f.finding
+        ? html`This is ${f.finding.head} at the moment of decision. ${lookedAt(f.finding)}`
         : sweeping(f),
     }),
     (f) => ({
       title: "When the mind is made up",
-      text: html`A layer is one round of looking and computing, and ${f.s.n_decoder_layers} of them
-      write. After each, one can ask which word would come next. Watch where ${word(f)} takes the
-      lead, or never does.`,
+      text: html`A layer is one round of looking and computing, and ${f.settings.n_decoder_layers}
+      of them write. After each, one can ask which word would come next. Watch where ${word(f)}
+      takes the lead, or never does.`,
     }),
     (f) => ({ title: "The proof", text: proof(f) }),
     (f) => ({
       title: "The whole machine",
-      text: html`${f.s.n_encoder_layers} layers read, ${f.s.n_decoder_layers} write. The cells are
-      the heads, coloured by what the word loses without them. Open a layer to go inside.`,
+      text: html`${f.settings.n_encoder_layers} layers read, ${f.settings.n_decoder_layers} write.
+      The cells are the heads, coloured by what the word loses without them. Open a layer to go
+      inside.`,
     }),
     () => ({
       title: "What holds, and what does not",

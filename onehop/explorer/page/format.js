@@ -1,6 +1,6 @@
-// How numbers and tokens are written.
+// How numbers and tokens are displayed.
 
-/** A number with a true minus sign and as many digits as it deserves. */
+/** A number with a true minus sign and a fixed number of digits; very small ones as powers of ten. */
 export function number(x, digits = 3) {
   if (x === -Infinity) return "−∞";
   if (x === Infinity) return "∞";
@@ -33,7 +33,7 @@ export function short(n) {
   return String(n);
 }
 
-/** A piece as a reader sees it: the space in front as a low bar's absence, control pieces in their brackets. */
+/** A piece without the mark of a word's beginning; a lone mark as “␣”. */
 export function piece(token) {
   const shown = token.replace(/^▁/, "");
   return shown === "" ? "␣" : shown;
@@ -43,10 +43,10 @@ const BYTE = /^<0x([0-9A-F]{2})>$/;
 export const CONTINUED = "‥";
 
 /**
- * Pieces with the bytes of a character that the vocabulary lacks joined: the character stands at its first byte, and the
- * others only continue it. Bytes that make no character stay as they are.
+ * Tokens with byte tokens joined: the character is at its first byte, and CONTINUED at the others. Invalid bytes
+ * stay.
  */
-export function shownTokens(tokens) {
+export function joinByteTokens(tokens) {
   const shown = [...tokens];
   for (let i = 0; i < tokens.length; i++) {
     const first = Number.parseInt(tokens[i].match(BYTE)?.[1], 16);
@@ -61,18 +61,16 @@ export function shownTokens(tokens) {
   return shown;
 }
 
-/** Pieces as the text that they make. */
 export const textOf = (tokens) =>
   tokens
     .filter((token) => token !== CONTINUED)
     .map((token) => token.replace(/^▁/, ""))
     .join("") || "␣";
 
-/** Whether a piece begins a word. */
 export const beginsWord = (token) =>
   token.startsWith("▁") || (/^<.*>$/.test(token) && !BYTE.test(token));
 
-/** A piece cut to a length that fits a label. */
+/** A piece cut to a label's length. */
 export function clipped(token, length = 12) {
   const characters = [...piece(token)];
   return characters.length > length

@@ -1,40 +1,40 @@
-// A search that is watched: every step's logits, and where each row of the beam looked in the source.
+// A beam search that records every step's logits, and each row's attention to the source.
 
-import { changesThePast, editTap } from "./edits.js";
-import { joined, range } from "./fields.js";
+import { invalidatesCache, editTap } from "./edits.js";
+import { concatenate, range } from "./fields.js";
 import { logSoftmax, search } from "./search.js";
-import { values } from "./transformer.js";
+import { tensor } from "./transformer.js";
 
-/** Translate ids as the model reads them, under edits. `each` is awaited before every step and may end the search. */
-export async function watchedSearch(model, source, longest, options, edits, each) {
+/** Translate ids under edits. `onStep` is awaited before every step and may end the search. */
+export async function recordedSearch(model, source, longest, options, edits, onStep) {
   const edit = editTap(edits, model.settings);
-  const [logits, looked] = [[], []];
+  const [logits, attention] = [[], []];
   let layers = [];
   const tap = (name, raw) => {
     const value = edit(name, raw);
     if (name.endsWith("cross_attention.weights")) layers.push(lastRowsAveraged(value));
     if (name === "logits") {
       logits.push(lastRows(value));
-      looked.push(layers);
+      attention.push(layers);
       layers = [];
     }
     return value;
   };
-  const step = (changesThePast(edits) ? rerunStep : cachedStep)(model, source, tap);
+  const step = (invalidatesCache(edits) ? rerunStep : cachedStep)(model, source, tap);
   const next = (tokens, parents) => {
     step(tokens, parents);
     return logits.at(-1).map(logSoftmax);
   };
-  return { ...(await search(next, longest, options, each)), logits, looked, options };
+  return { ...(await search(next, longest, options, onStep)), logits, attention, options };
 }
 
-/** Each row's keys and values are remembered. */
+/** A decoding step with a KV cache. */
 function cachedStep(model, source, tap) {
-  const past = model.begin(source, tap);
+  const past = model.startDecoding(source, tap);
   return (tokens, parents) => void model.step(tokens, parents, past, tap);
 }
 
-/** Every row's whole past is computed anew: right even where later tokens change it. */
+/** A decoding step that recomputes all positions: needed where later tokens change earlier positions. */
 function rerunStep(model, source, tap) {
   const memory = model.encode(source, tap);
   let past = [[]];
@@ -46,7 +46,7 @@ function rerunStep(model, source, tap) {
       const end = (row + 1) * length * d;
       return states.data.subarray(end - d, end);
     });
-    model.logits(values([rows, 1, d], joined(last)), tap);
+    model.logits(tensor([rows, 1, d], concatenate(last)), tap);
   };
 }
 
@@ -58,7 +58,7 @@ function lastRows({ shape: [batch, length, width], data }) {
   });
 }
 
-/** Where the last position of each row looked, its heads averaged. */
+/** The attention of the last position of each row, averaged over heads. */
 function lastRowsAveraged({ shape: [batch, heads, queries, keys], data }) {
   return range(batch).map((b) => {
     const mean = new Float32Array(keys);
@@ -70,8 +70,8 @@ function lastRowsAveraged({ shape: [batch, heads, queries, keys], data }) {
   });
 }
 
-/** Where every row of every step of the beam looked; rows that a step did not have are zero. */
-export function lookedAt(steps) {
+/** The source attention of every row of every step; rows that a step did not have are zero. */
+export function beamAttention(steps) {
   const slots = Math.max(...steps.map((layers) => layers[0].length));
   const [layers, keys] = [steps[0].length, steps[0][0][0].length];
   const data = new Float32Array(steps.length * slots * layers * keys);

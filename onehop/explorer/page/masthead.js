@@ -1,59 +1,59 @@
-// The top of the page: the sentence, its translation, whether it is right, and who looked at what.
+// The top of the page: the sentence, its translation, whether it is right, and the aligner's attention.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
-import { comparison, namesOf } from "onehop/compare.js";
+import { comparisonForm, paneTitles } from "onehop/compare.js";
 import { roving } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
-import { changed } from "onehop/figures/breaking.js";
-import { glossLine, glossed, glossedSide, glossedText, groupsOf } from "onehop/gloss.js";
-import { factsOf } from "onehop/rungs.js";
-import { doubt, verdict } from "onehop/story.js";
-import { beginsWord, number, percent, piece, power } from "onehop/text.js";
+import { changedWords } from "onehop/figures/breaking.js";
+import { glossLine, traceGlosses, glossedSide, glossedText, groupsOf } from "onehop/gloss.js";
+import { factsOf } from "onehop/chapters.js";
+import { leastCertain, pronounVerdict } from "onehop/verdict.js";
+import { beginsWord, number, percent, piece, power } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
-import { written as writtenOf } from "onehop/words.js";
+import { joinPieces as writtenOf } from "onehop/words.js";
 
 const T = TEXTS.opening;
 
 /**
- * Where the head that aligns best looked: a strength for each word of the other side, the strongest as 1. From a written
- * piece to the source it is a row of weights, from a source piece to the translation a column.
+ * The best-aligning head's attention to the other side, scaled to a maximum of 1. It is a row from a target piece and a
+ * column from a source piece.
  */
-function looks({ trace, cursor }) {
+function attentionShades({ trace, cursor }) {
   const { layer, head } = trace.aligner;
   const weights = trace.tensor(`${trace.path("cross", layer)}.weights`);
   const raw =
     cursor.side === "target"
-      ? Array.from(weights.at({ head, query: cursor.place }))
-      : range(trace.steps.length).map((query) => weights.at({ head, query, key: cursor.place }));
+      ? Array.from(weights.at({ head, query: cursor.index }))
+      : range(trace.steps.length).map((query) => weights.at({ head, query, key: cursor.index }));
   return { raw, shown: raw.map((w) => w / (Math.max(...raw) || 1)) };
 }
 
-/** One side of the translation: its pieces can be chosen, and those of the other side shine by how much they are looked at. */
+/** One side of the translation with selectable pieces; those of the other side are shaded by attention. */
 function line(view, side, tokens, label, wrong = null) {
   const { cursor, selection } = view;
   const chosen = side === "source" ? selection.source : selection.step;
-  const glow = cursor.side === side ? null : looks(view);
+  const glow = cursor.side === side ? null : attentionShades(view);
   const choose = (i) => view.chooseWord(side, i);
   const classes = (token, i) =>
-    `glow ${beginsWord(token) ? "" : "inner"} ${i === wrong ? "wrong" : ""} ${cursor.side === side && cursor.place === i ? "cursor" : ""}`;
+    `glow ${beginsWord(token) ? "" : "inner"} ${i === wrong ? "wrong" : ""} ${cursor.side === side && cursor.index === i ? "cursor" : ""}`;
   const isGlossed = glossedSide(view.trace) === side;
   const words = isGlossed
-    ? glossed(view.trace, view.whole)
+    ? traceGlosses(view.trace, view.isComplete)
     : groupsOf(tokens).map((group) => ({ group }));
   const button = (token, i) =>
     html`<button
       type="button"
       role="radio"
       class=${classes(token, i)}
-      data-place=${i}
+      data-index=${i}
       aria-checked=${i === chosen}
       tabindex=${i === chosen ? 0 : -1}
       data-weight=${glow ? glow.shown[i] : nothing}
       style=${glow ? `background:${tint("weight", 0.5 * glow.shown[i])}` : ""}
       .tip=${glow ? `${piece(token)}: ${number(glow.raw[i], 3)}` : null}
       @click=${() => choose(i)}
-      @mouseenter=${() => view.previewWord({ side, place: i })}
+      @mouseenter=${() => view.previewWord({ side, index: i })}
       @keydown=${roving(i, tokens.length, choose)}
     >
       <bdi>${shownPiece(token)}</bdi>
@@ -77,32 +77,35 @@ function line(view, side, tokens, label, wrong = null) {
   </div>`;
 }
 
-/** Whether the translation is right, where somebody knows; else where the model hesitated. */
-function judged(view) {
-  const found = verdict(view.trace, view.measured);
-  if (found) {
-    const { top } = view.trace.steps[found.step];
+/** Whether the translation is right if that is known, else where the model was least certain. */
+function judgement(view) {
+  const verdict = pronounVerdict(view.trace, view.measured);
+  if (verdict) {
+    const { top } = view.trace.steps[verdict.step];
     const chance = (pronoun) => {
       const p = top.find((c) => piece(c.token) === pronoun)?.p;
       return p === undefined ? "" : ` (${percent(p, 0)})`;
     };
-    const neededChance = found.right ? "" : chance(found.needed);
-    return html`<p class="judged" data-verdict=${found.right ? "right" : "wrong"}>
-      <span class="verdict ${found.right ? "yes" : "no"}">${found.right ? T.right : T.wrong}</span>
-      ${T.judged({ ...found, neededChance, writtenChance: chance(found.written) })}
-      ${ask(found.right ? T.whoDecided : T.whoIsToBlame)}
+    const neededChance = verdict.right ? "" : chance(verdict.needed);
+    return html`<p class="judged" data-verdict=${verdict.right ? "right" : "wrong"}>
+      <span class="verdict ${verdict.right ? "yes" : "no"}"
+        >${verdict.right ? T.right : T.wrong}</span
+      >
+      ${T.judged({ ...verdict, neededChance, writtenChance: chance(verdict.written) })}
+      ${ablationLinks(verdict.right ? T.whoDecided : T.whoIsToBlame)}
     </p>`;
   }
-  const open = doubt(view.trace);
+  const uncertain = leastCertain(view.trace);
   return html`<p class="judged" data-verdict="unknown">
     <span class="verdict">${T.unjudged}</span> ${T.nobody}
-    ${open ? html`${T.doubt({ first: piece(open.first.token), firstChance: percent(open.first.p, 0), second: piece(open.second.token), secondChance: percent(open.second.p, 0) })} ${ask(T.whoDecided)}` : nothing}
+    ${uncertain ? html`${T.doubt({ first: piece(uncertain.first.token), firstChance: percent(uncertain.first.p, 0), second: piece(uncertain.second.token), secondChance: percent(uncertain.second.p, 0) })} ${ablationLinks(T.whoDecided)}` : nothing}
   </p>`;
 }
 
 const jump = (figure, text) => html`<a href="#${figure}" data-jump=${figure}>${text}</a>`;
-/** Two ways to find out: the sweep, and the switches. */
-const ask = (text) => html`${jump("figure-decides", text)} · ${jump("figure-breaking", T.breakIt)}`;
+/** Links to the two figures that can answer the question. */
+const ablationLinks = (text) =>
+  html`${jump("figure-decides", text)} · ${jump("figure-breaking", T.breakIt)}`;
 
 const shownPiece = (token) =>
   /^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token);
@@ -129,9 +132,9 @@ function meta(view) {
   </p>`;
 }
 
-function question(view) {
-  const { home, busy } = view;
-  if (home.kind !== "live")
+function sentenceForm(view) {
+  const { backend, busy } = view;
+  if (backend.kind !== "live")
     return html`<p class="reading" style="margin:0 0 .4rem">
       This copy holds one sentence and works without a network. <code>onehop explore</code> opens
       any other.
@@ -156,58 +159,62 @@ function question(view) {
     </ul>`;
 }
 
-/** The translation that is compared with, its words that differ marked. */
+/** The compared translation, with its differing words marked. */
 function otherLine(view) {
   const { other, trace } = view;
   const tokens = other.target.output_tokens;
   const texts = (t, groups) => groups.map((group) => writtenOf(t, group));
   const groups = groupsOf(tokens);
-  const marks = changed(
+  const marks = changedWords(
     texts(trace.target.output_tokens, groupsOf(trace.target.output_tokens)),
     texts(tokens, groups),
   );
   const glosses =
-    glossedSide(other) === "target" ? glossed(other) : groups.map((group) => ({ group }));
+    glossedSide(other) === "target" ? traceGlosses(other) : groups.map((group) => ({ group }));
   return html`<div class="other" data-other>
-    <p class="reading"><bdi>${namesOf(trace, other)[1]}</bdi></p>
+    <p class="reading"><bdi>${paneTitles(trace, other)[1]}</bdi></p>
     <div class="line" lang=${other.model.target}>${glossedText(tokens, glosses, marks)}</div>
   </div>`;
 }
 
-/** A hint where the sentence is plainly in another language than the model reads. */
-function foreign({ json }) {
+/** A hint if the sentence is plainly in another language than the model's source. */
+function languageHint({ json }) {
   const { language } = json;
   return language
-    ? html`<p class="trouble" data-language=${language.code}>
+    ? html`<p class="error" data-language=${language.code}>
         ${T.language(language.read, language.reads)}
       </p>`
     : nothing;
 }
 
-/** How likely the translation is good, where that was fitted for the model. */
+/** The estimated probability that the translation is good, if an estimate was fitted for the model. */
 function confidence({ json }) {
-  const found = json.confidence;
-  if (!found) return nothing;
-  return html`<p class="judged" data-confidence=${found.value} data-doubtful=${found.doubtful}>
-    ${found.doubtful ? html`<span class="verdict no">${T.doubtful}</span>` : nothing}
-    ${T.confidence(percent(found.value, 0))}
+  const estimate = json.confidence;
+  if (!estimate) return nothing;
+  return html`<p
+    class="judged"
+    data-confidence=${estimate.value}
+    data-doubtful=${estimate.doubtful}
+  >
+    ${estimate.doubtful ? html`<span class="verdict no">${T.doubtful}</span>` : nothing}
+    ${T.confidence(percent(estimate.value, 0))}
   </p>`;
 }
 
-/** What the shades say, in a sentence. */
+/** What the shades mean, in a sentence. */
 function legend({ trace, cursor }) {
   const { layer, head, share } = trace.aligner;
   const where = T.aligner({ layer: layer + 1, head: head + 1, share: percent(share, 0) });
   return cursor.side === "target"
-    ? T.lookedFrom(piece(trace.target.output_tokens[cursor.place]), where)
-    : T.lookedAt(piece(trace.source.tokens[cursor.place]), where);
+    ? T.lookedFrom(piece(trace.target.output_tokens[cursor.index]), where)
+    : T.lookedAt(piece(trace.source.tokens[cursor.index]), where);
 }
 
-export function opened(view) {
+export function masthead(view) {
   const { trace } = view;
-  const found = verdict(trace, view.measured);
+  const verdict = pronounVerdict(trace, view.measured);
   const { word } = factsOf(view);
-  const written = trace.target.text.trim() !== "";
+  const hasText = trace.target.text.trim() !== "";
   return html` <div class="masthead-top">
       <p class="eyebrow">${T.eyebrow}</p>
       <button
@@ -224,8 +231,8 @@ export function opened(view) {
       <button type="button" class="primary" data-begin-tour>${T.tour}</button>
       <span>${T.tourKey(TEXTS.tour.stops.length)}</span>
     </p>
-    ${question(view)} ${comparison(view)}
-    ${view.trouble ? html`<div class="trouble" role="alert"><p>${view.trouble}</p></div>` : nothing}
+    ${sentenceForm(view)} ${comparisonForm(view)}
+    ${view.error ? html`<div class="error" role="alert"><p>${view.error}</p></div>` : nothing}
     <section
       class="answer"
       id="answer"
@@ -234,9 +241,9 @@ export function opened(view) {
       data-sentence=${trace.source.text}
     >
       ${line(view, "source", trace.source.tokens, T.sentence)}
-      ${line(view, "target", trace.target.output_tokens, T.translation, found && !found.right ? found.step : null)}
-      ${view.other ? otherLine(view) : nothing} ${foreign(trace)}
-      ${written ? judged(view) : html`<p class="reading">${T.wroteNothing}</p>`}
+      ${line(view, "target", trace.target.output_tokens, T.translation, verdict && !verdict.right ? verdict.step : null)}
+      ${view.other ? otherLine(view) : nothing} ${languageHint(trace)}
+      ${hasText ? judgement(view) : html`<p class="reading">${T.wroteNothing}</p>`}
       ${confidence(trace)}
       <p class="reading shades">${legend(view)} ${T.endMark}</p>
       ${meta(view)}
