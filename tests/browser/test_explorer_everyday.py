@@ -24,7 +24,7 @@ def compare(page, text):
 # --- compare
 
 
-def test_two_sentences_stand_side_by_side_in_every_figure_that_shows_one(live, tracer):
+def test_every_figure_of_the_translation_compares_two_sentences(live, tracer):
     compare(live, OTHER)
     expect(live.locator("figure [data-compared]")).to_have_count(19)
     scores = figure(live, "scores")
@@ -63,7 +63,7 @@ def test_the_differences_are_the_largest_and_paired_by_name(page):
     [(0, 0), (1, 3), (2, 4), (3, 2), (4, 3)],
     ids=["same", "moved", "replaced", "the nearest of three", "behind it"],
 )
-def test_the_cursor_finds_the_word_that_stands_for_another(page, place, there):
+def test_the_cursor_moves_to_the_corresponding_word(page, place, there):
     found = page.evaluate(
         """async (place) => {
             const { counterpart } = await import("onehop/view.js");
@@ -90,7 +90,7 @@ def test_heads_are_paired_by_layer_and_number_though_one_model_has_fewer(page):
     }
 
 
-def test_an_edited_model_stands_beside_itself_as_trained(browser, address, tracer):
+def test_an_edited_model_is_compared_with_the_unedited_one(browser, address, tracer):
     with opened(browser, f"{address}#edit=scale=off") as page:
         page.locator("[data-against-trained]").click()
         expect(page.locator("figure [data-compared]").first).to_be_visible()
@@ -114,7 +114,7 @@ def scores_of(trace, place, query):
     return trace[f"decoder.layers.{place['layer']}.cross_attention.scores"][place["head"], query].tolist()
 
 
-def test_two_models_stand_side_by_side_and_each_figure_shows_both(browser, beside, tracer, second):
+def test_every_figure_compares_two_models(browser, beside, tracer, second):
     with opened(browser, f"{beside}#against=@model:second") as page:
         expect(page.locator("[data-other]")).to_contain_text("second")
         expect(page.locator("figure [data-compared]")).to_have_count(19)
@@ -132,8 +132,8 @@ def test_two_models_stand_side_by_side_and_each_figure_shows_both(browser, besid
         assert set(second.trace(TEXT).text.split()) <= set(drawn)
 
 
-def test_questions_about_the_second_model_are_put_to_it(browser, beside, tracer, second):
-    """Matrices and neurons are asked for when a figure wants them; the sweep goes over both models."""
+def test_requests_about_the_second_model_go_to_its_backend(browser, beside, tracer, second):
+    """Figures request matrices and neurons from both models, and the sweep covers both."""
     with opened(browser, beside) as page:
         page.locator("[data-against-model]").click()
         expect(page.locator("figure [data-compared]")).to_have_count(19)
@@ -199,7 +199,7 @@ def test_back_undoes_a_sentence_and_an_edit(live):
     expect(live.locator(".answer")).to_have_attribute("data-sentence", OTHER)
 
 
-def test_a_slider_makes_no_entry_to_go_back_to(fresh):
+def test_a_slider_adds_no_history_entry(fresh):
     before = fresh.evaluate("history.length")
     figure(fresh, "divisor").locator("input[type=range]").fill("9")
     settled(fresh)
@@ -219,7 +219,7 @@ def test_a_figures_link_reopens_it_in_its_state(browser, file):
         expect(figure(page, "divisor")).to_be_in_viewport()
 
 
-def test_the_theme_is_kept(browser, address):
+def test_the_theme_is_stored(browser, address):
     context = browser.new_context(color_scheme="light")
     try:
         page = context.new_page()
@@ -235,7 +235,7 @@ def test_the_theme_is_kept(browser, address):
 
 
 @pytest.mark.parametrize("width", [320, 390, 900, 1440, 2560])
-def test_the_contents_are_there_at_every_width(browser, file, width):
+def test_the_table_of_contents_is_available_at_every_width(browser, file, width):
     with opened(browser, file.as_uri(), width=width, offline=True) as page:
         if page.locator(".contents summary").is_visible():
             page.locator(".contents summary").click()
@@ -256,7 +256,7 @@ def saved(page, name, kind):
 
 
 @pytest.mark.parametrize("name", ["matrix", "scores", "machine", "heads"])
-def test_a_figure_is_saved_as_a_drawing_that_stands_alone(page, name):
+def test_a_figure_is_saved_as_a_self_contained_svg(page, name):
     text = saved(page, name, "svg").decode()
     root = ElementTree.fromstring(text)
     size = figure(page, name).bounding_box()
@@ -269,7 +269,7 @@ def test_a_figure_is_saved_as_a_drawing_that_stands_alone(page, name):
         assert word in words
 
 
-def test_the_drawing_has_the_marks_of_the_figure(page):
+def test_the_svg_has_the_marks_of_the_figure(page):
     text = saved(page, "matrix", "svg").decode()
     on_screen = page.eval_on_selector_all(
         "#figure-matrix svg rect[fill-opacity]",
@@ -279,7 +279,7 @@ def test_the_drawing_has_the_marks_of_the_figure(page):
     assert set(on_screen) <= shades | {"1.000"}
 
 
-def test_a_figure_is_saved_as_pixels_too(page):
+def test_a_figure_is_saved_as_png(page):
     picture = Image.open(io.BytesIO(saved(page, "scores", "png")))
     size = figure(page, "scores").bounding_box()
     assert picture.size[0] == pytest.approx(2 * size["width"], abs=4)
@@ -290,7 +290,7 @@ def test_a_figure_is_saved_as_pixels_too(page):
 # --- the language of the sentence
 
 
-def test_a_sentence_in_another_language_is_hinted_at(live):
+def test_a_sentence_in_another_language_gets_a_hint(live):
     german = "Die Katze saß auf der Matte, weil sie sehr müde war."
     live.locator("input[name=sentence]").fill(german)
     live.locator("input[name=sentence]").press("Enter")

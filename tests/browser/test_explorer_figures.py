@@ -1,4 +1,4 @@
-"""Figures of the page: what their marks say is what the trace holds, and one cursor moves them all."""
+"""Figures of the page: their marks have the trace's numbers, and they share one cursor."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def trace(tracer):
 # --- one cursor, on the head that aligns best
 
 
-def test_the_page_opens_on_the_head_that_aligns_best_and_the_word_in_doubt(page, trace):
+def test_the_page_opens_on_the_best_aligning_head_and_the_least_certain_word(page, trace):
     aligner, steps = trace.header["aligner"], trace.header["steps"]
     expect(page.locator(".bar input[value=cross]")).to_be_checked()
     expect(page.locator(".bar select").nth(0)).to_have_value(str(aligner["layer"]))
@@ -82,8 +82,8 @@ def test_a_step_of_the_beam_brings_the_cursor_to_the_translation(fresh):
     expect(fresh.locator(".bar input[value=cross]")).to_be_checked()
 
 
-def test_hover_previews_in_what_is_in_sight_alone(fresh):
-    """The figure in sight follows the mouse; one far below is not drawn again."""
+def test_hovering_redraws_visible_figures_only(fresh):
+    """A visible figure follows the mouse; one far below is not drawn again."""
     matrix, far = figure(fresh, "matrix"), figure(fresh, "residual")
     matrix.scroll_into_view_if_needed()
     settled(fresh)
@@ -106,8 +106,8 @@ def test_hover_previews_in_what_is_in_sight_alone(fresh):
 # --- the first screen
 
 
-def test_the_opening_shades_what_the_head_that_aligns_best_looked_at(fresh, trace):
-    """From a written piece to the source it is a row, from a source piece to the translation a column."""
+def test_the_masthead_is_shaded_by_the_best_aligning_heads_weights(fresh, trace):
+    """A target piece shows its row of weights, a source piece its column."""
     aligner = trace.header["aligner"]
     looks = weights(trace, "cross", aligner["layer"])[aligner["head"]]
     shown = "all => all.map(x => Number(x.dataset.weight))"
@@ -147,17 +147,17 @@ def test_a_known_sentence_is_judged_by_the_translation_on_show(page):
         ("Das Tier, weil sie", ["▁Das", "▁Tier", "▁sie", "</s>"], "fr"),
     ],
 )
-def test_what_nobody_knows_is_not_judged(page, text, tokens, language):
+def test_sentences_outside_the_measured_list_get_no_verdict(page, text, tokens, language):
     assert page.evaluate(VERDICT, [text, tokens, language]) is None
 
 
-def test_a_sentence_that_nobody_judged_names_the_doubt(page):
+def test_a_sentence_without_verdict_names_the_least_certain_word(page):
     expect(page.locator(".judged")).to_have_attribute("data-verdict", "unknown")
     expect(page.locator(".answer .wrong")).to_have_count(0)
 
 
-def test_an_error_is_flagged_on_the_first_screen(browser, tracer, data, tmp_path, trace):
-    """The measured list is made to know this sentence: a piece that was written is its pronoun, and the wrong one."""
+def test_a_wrong_pronoun_is_marked_in_the_masthead(browser, tracer, data, tmp_path, trace):
+    """The measured list gets this sentence, with a written piece as its wrong pronoun."""
     html = Explorer(tracer, TEXT).alone(TEXT)
     tokens = trace.header["target"]["output_tokens"]
     known = {**json.loads((data / "coreference.json").read_text(encoding="utf-8"))["sentences"][0]}
@@ -179,7 +179,7 @@ def test_an_error_is_flagged_on_the_first_screen(browser, tracer, data, tmp_path
 # --- marks and tooltips
 
 
-def test_every_gradient_is_drawn_where_it_is(page, data):
+def test_gradients_are_drawn_on_a_log_scale_without_clipping(page, data):
     """Nothing is moved to the edge of the chart: heights are the logarithms of the values, however small."""
     rows = json.loads((data / "paths.json").read_text(encoding="utf-8"))["rows"]
     dots = page.eval_on_selector_all(
@@ -195,7 +195,7 @@ def test_every_gradient_is_drawn_where_it_is(page, data):
     expect(page.locator("#figure-paths [data-beyond]")).to_have_count(0)
 
 
-def test_a_value_beyond_an_axis_is_marked_as_such(page):
+def test_a_value_beyond_an_axis_becomes_an_arrow(page):
     found = page.evaluate(
         """async () => {
             const { lines } = await import("onehop/chart.js");
@@ -223,7 +223,7 @@ def test_the_timed_layers_are_drawn_as_measured(page, data):
     assert drawn == pytest.approx([row[kind] for kind in kinds for row in found["rows"]])
 
 
-def test_bars_that_are_compared_have_one_scale(page):
+def test_paired_bars_share_one_scale(page):
     """A pixel is worth the same in both columns of every pair."""
     for name in ("heads", "divisor", "dimension", "mask"):
         tracks = page.eval_on_selector_all(
@@ -237,7 +237,7 @@ def test_bars_that_are_compared_have_one_scale(page):
         assert max(worth) == pytest.approx(min(worth), rel=0.02), name
 
 
-def test_marks_say_their_values(fresh, tracer, trace):
+def test_tooltips_show_the_values_of_marks(fresh, tracer, trace):
     bar = fresh.locator(".bar select")
     layer, head, step = (int(bar.nth(i).input_value()) for i in range(3))
     row = weights(trace, "cross", layer)[head, step]
@@ -257,7 +257,7 @@ def test_marks_say_their_values(fresh, tracer, trace):
     expect(fresh.locator(".tip")).to_be_hidden()
 
 
-def test_all_heads_stand_side_by_side_from_the_start(page, tracer):
+def test_all_heads_are_shown_by_default(page, tracer):
     s = tracer.model.settings
     heads = page.eval_on_selector_all("#figure-heads [data-head]", "all => all.map(b => b.dataset.head)")
     layers = {"encoder": s.n_encoder_layers, "decoder": s.n_decoder_layers, "cross": s.n_decoder_layers}
@@ -315,14 +315,14 @@ def page_word(page, tokens, step):
     )
 
 
-def test_pieces_make_words_and_punctuation_stands_alone(page):
+def test_pieces_are_joined_to_words_and_punctuation_is_separate(page):
     tokens = ["▁Das", "▁über", "qu", "erte", ",", "▁weil", ".", "</s>"]
     assert [page_word(page, tokens, i) for i in range(len(tokens))] == [
         [0], [1, 2, 3], [1, 2, 3], [1, 2, 3], [4], [5], [6], [7]
     ]  # fmt: skip
 
 
-def test_the_divisor_opens_on_d_k_beside_its_root(page, tracer):
+def test_the_divisor_figure_opens_with_d_k_beside_its_root(page, tracer):
     width = tracer.model.settings.key_width
     by, root = (
         float(heading.split()[-1]) if i == 0 else float(re.search(r"= ([\d.]+)", heading)[1])
@@ -332,7 +332,7 @@ def test_the_divisor_opens_on_d_k_beside_its_root(page, tracer):
     assert by == pytest.approx(width, rel=2 ** (1 / 8) - 1)  # to the nearest step of the slider
 
 
-def test_what_the_sweep_has_found_is_offered_among_the_switches(live):
+def test_the_strongest_head_gets_a_switch_after_the_sweep(live):
     place = figure(live, "breaking")
     before = place.locator("input[type=checkbox]").count()
     figure(live, "decides").locator("[data-start]").click()
@@ -344,13 +344,13 @@ def test_what_the_sweep_has_found_is_offered_among_the_switches(live):
     expect(live.locator(".bar .edited")).to_have_text(f"edited: head=off@{strongest}")
 
 
-def test_a_reader_who_breaks_nothing_is_offered_a_first_switch(live):
+def test_a_first_edit_is_suggested(live):
     figure(live, "breaking").locator("[data-preset]").click()
     expect(live.locator(".bar .edited")).to_have_text("edited: positions=off")
     expect(figure(live, "breaking").locator("[data-preset]")).to_have_count(0)
 
 
-def test_the_head_that_was_found_can_be_switched_off(live, tracer):
+def test_the_strongest_head_can_be_switched_off(live, tracer):
     place = figure(live, "decides")
     place.locator("[data-start]").click()
     strongest = place.locator("[data-decides]").get_attribute("data-strongest")
@@ -392,7 +392,7 @@ def test_a_sweep_shows_its_progress_and_can_be_cancelled(browser, address, explo
         expect(place.locator("[data-decides]")).to_be_visible()
 
 
-def test_a_file_knows_the_effects_from_the_start(page, tracer, trace):
+def test_an_exported_file_holds_the_head_effects(page, tracer, trace):
     expect(figure(page, "decides").locator("[data-decides]")).to_be_visible()
     expect(figure(page, "decides").locator("[data-start], [data-proof]")).to_have_count(0)
 
@@ -416,7 +416,7 @@ def test_the_lens_is_the_output_matrix_after_each_layer(page, tracer, trace):
     assert winners == [tracer.pieces([int(p.argmax())])[0] for p in expected]
 
 
-def test_the_neurons_that_fire_are_the_traces(fresh, tracer, trace):
+def test_active_neurons_are_those_of_the_trace(fresh, tracer, trace):
     fresh.locator(".answer .target button").nth(1).click()
     settled(fresh)
     layer = trace.header["aligner"]["layer"]

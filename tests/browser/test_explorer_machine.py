@@ -1,4 +1,4 @@
-"""The machine as a picture: what stands in its boxes is the trace's, it zooms to a dot product, and it is the map."""
+"""The machine's figure: its boxes have the trace's numbers, it zooms to a dot product, and the map links to it."""
 
 import pytest
 from explorer_page import TEXT, figure, needed_width, opened, settled
@@ -38,7 +38,7 @@ def selected(page):
     return tuple(selection[name] for name in ("layer", "head", "source", "step"))
 
 
-def test_every_cell_of_the_whole_is_a_head_with_its_look_or_effect(live, tracer, trace):
+def test_every_cell_of_the_machine_shows_a_heads_largest_weight_or_effect(live, tracer, trace):
     _, _, source, step = selected(live)
     cells = "all => all.map(c => [c.dataset.cell, c.dataset.kind, Number(c.dataset.value)])"
     looks = live.eval_on_selector_all("#figure-machine [data-cell]", cells)
@@ -59,7 +59,7 @@ def test_every_cell_of_the_whole_is_a_head_with_its_look_or_effect(live, tracer,
         assert value == pytest.approx(float(effects[role, int(layer)][int(head), step]), abs=1e-5)
 
 
-def test_beside_the_decoder_stands_what_each_layer_would_write(page, trace):
+def test_the_logit_lens_is_shown_beside_the_decoder(page, trace):
     *_, step = selected(page)
     words = page.eval_on_selector_all("#figure-machine [data-lens]", "all => all.map(t => t.dataset.lens)")
     assert words == [layer[step]["top"][0]["token"] for layer in trace.header["lens"]]
@@ -76,7 +76,7 @@ def test_beside_the_decoder_stands_what_each_layer_would_write(page, trace):
     assert fires == pytest.approx([float((h > 0).mean()) for h in at])
 
 
-def test_arrows_join_what_figure_1_joins(page):
+def test_arrows_connect_the_parts_as_in_figure_1(page):
     arrows = page.eval_on_selector_all("#figure-machine [data-arrow]", "all => all.map(a => a.dataset.arrow)")
     assert {"source in", "target in", "memory", "cross 0", "cross 1", "cross 2", "out", "fed back"} <= set(arrows)
     residual = page.eval_on_selector_all("#figure-machine [data-residual]", "all => all.length")
@@ -107,7 +107,7 @@ def test_a_head_shows_scores_and_weights_and_a_line_its_product(fresh, trace):
     assert values(fresh, "[data-score]", "score") == pytest.approx([float(scores[0])], rel=1e-4)
 
 
-def test_escape_and_the_crumbs_lead_back(fresh):
+def test_escape_and_breadcrumbs_lead_back(fresh):
     open_to(fresh, "dot")
     machine = figure(fresh, "machine").locator(".machine")
     fresh.keyboard.press("Escape")
@@ -129,7 +129,7 @@ def test_a_link_reopens_the_level(browser, fresh):
 
 
 @pytest.mark.parametrize(("family", "gone", "kept"), [("bert", "decoder", "encoder"), ("gpt", "encoder", "decoder")])
-def test_relatives_are_the_same_picture_with_parts_greyed(fresh, family, gone, kept):
+def test_related_models_grey_out_missing_parts(fresh, family, gone, kept):
     figure(fresh, "machine").locator(f"input[value={family}]").check()
     settled(fresh)
     grey = "all => all.every(b => b.classList.contains('grey'))"
@@ -138,7 +138,7 @@ def test_relatives_are_the_same_picture_with_parts_greyed(fresh, family, gone, k
 
 
 @pytest.mark.parametrize("width", [390, 1600])
-def test_the_small_machine_is_the_map_at_every_width(browser, file, width):
+def test_the_map_is_available_at_every_width(browser, file, width):
     with opened(browser, file.as_uri(), width=width, offline=True, reduced_motion="reduce") as page:
         if width < 1440:
             page.locator(".contents summary").click()

@@ -1,4 +1,4 @@
-"""What is drawn, read back from the marks: each figure's own numbers are those of the trace or of the measurement."""
+"""The marks of figures, read back: their numbers are those of the trace or of the measurement."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ def test_the_three_triangles_are_scores_masked_scores_and_weights(page, trace):
     expect(page.locator("[data-triangle=masked] text").first).to_have_text("−∞")
 
 
-def test_the_river_and_its_tributaries_have_one_scale(page, trace):
+def test_the_residual_stream_and_its_additions_share_one_scale(page, trace):
     _, _, step = selected(page)
     rows = [r for r in trace.header["residual"] if r["stack"] == "decoder"]
     drawn = page.eval_on_selector_all(
@@ -102,7 +102,7 @@ def test_the_matrix_product_is_computed_from_the_readers_numbers(fresh):
 @pytest.mark.parametrize(
     ("kind", "lit"), [("both", "encoder cross decoder"), ("encoder", "encoder"), ("decoder", "decoder")]
 )
-def test_a_subset_of_the_machine_keeps_its_wires(fresh, kind, lit):
+def test_a_related_model_keeps_the_connections_of_its_parts(fresh, kind, lit):
     figure(fresh, "family").locator("input[value=subsets]").check()
     figure(fresh, "family").locator(f"input[name=family-subset][value={kind}]").check()
     settled(fresh)
@@ -143,8 +143,8 @@ def test_heads_that_are_pruned_are_shown_and_the_sentence_is_translated_without_
     expect(place.locator("[data-pruned]")).to_contain_text(text)
 
 
-def test_two_switches_thrown_before_the_next_drawing_are_both_kept(live):
-    """Each click comes from the drawing before it, which knows nothing of the other."""
+def test_two_switches_set_before_a_redraw_are_both_kept(live):
+    """Both clicks use handlers of the same drawing, so neither handler knows of the other click."""
     live.evaluate(
         "document.querySelectorAll('#figure-breaking input[type=checkbox]').forEach((b, i) => i < 2 && b.click())"
     )
@@ -172,7 +172,7 @@ def test_which_head_decides_fits_a_phone_after_the_sweep(browser, many_heads):
         assert figure(page, "decides").bounding_box()["height"] <= 1.5 * 844
 
 
-def test_lines_are_named_at_their_ends_and_the_names_do_not_overlap(page):
+def test_line_labels_are_at_the_ends_and_do_not_overlap(page):
     heights = page.evaluate("async () => (await import('onehop/chart.js')).spreadLabels([50, 52, 200, 199], 10, 205)")
     assert heights == [50, 64, 205, 191]
     ends = page.eval_on_selector_all(
@@ -196,7 +196,7 @@ def test_the_worked_example_marks_what_an_entry_has_changed(fresh):
     assert marked == pytest.approx(first["head_outputs"][0])  # the row of "Hello"; that of "World" has not changed
 
 
-def test_the_matrix_writes_the_weights_of_the_chosen_row_and_explains_its_shades(page, trace):
+def test_the_matrix_shows_the_numbers_of_the_selected_row_and_a_legend(page, trace):
     layer, head, step = selected(page)
     row = trace[f"decoder.layers.{layer}.cross_attention.weights"][head, step].astype(float)
     drawn = page.locator("#figure-matrix text.in-cell").all_text_contents()
@@ -207,7 +207,7 @@ def test_the_matrix_writes_the_weights_of_the_chosen_row_and_explains_its_shades
     assert shades == [[w, pytest.approx(0.03 + 0.97 * w**0.5, abs=1e-3)] for w in (0, 0.01, 0.1, 0.25, 0.5, 1)]
 
 
-def test_positions_are_as_alike_as_their_vectors(page, trace, measured):
+def test_position_similarity_is_the_cosine_of_their_vectors(page, trace, measured):
     table = trace["positions"].astype(float)[:64]
     lengths = np.linalg.norm(table, axis=1)
     cosines = table @ table[9] / (lengths * lengths[9])
@@ -219,7 +219,7 @@ def test_positions_are_as_alike_as_their_vectors(page, trace, measured):
     expect(said).to_contain_text("larger than that between seeds")
 
 
-def test_every_pattern_is_a_small_grid_and_the_chosen_one_a_large_one(fresh, measured):
+def test_every_pattern_has_a_small_grid_and_the_selected_one_a_large_one(fresh, measured):
     patterns = json.loads((measured / "patterns.json").read_text(encoding="utf-8"))["patterns"]
     smalls = figure(fresh, "patterns").locator(".overview [role=radio]")
     best = smalls.evaluate_all("all => all.map(b => Number(b.dataset.best))")
@@ -232,8 +232,8 @@ def test_every_pattern_is_a_small_grid_and_the_chosen_one_a_large_one(fresh, mea
     assert [int(text) for text in cells] == [100 if s == 1 else min(99, round(100 * s)) for s in shares]
 
 
-def test_words_take_the_place_of_pieces_in_every_figure_of_weights(browser, file, trace):
-    """The pieces of "saw" are one word; what goes to them is added up."""
+def test_whole_words_replace_pieces_in_every_figure_of_weights(browser, file, trace):
+    """The pieces of "saw" are one word; weights to them are summed."""
     keys = [[0], [1], [2], [3, 4, 5, 6], [7], [8]]
     with opened(browser, f"{file.as_uri()}#lookup.kind=attention&step=2&page.words=yes", offline=True) as page:
         layer, head, step = selected(page)
@@ -260,8 +260,8 @@ DOUBT = """async ([tokens, margins]) => {
 }"""
 
 
-def test_a_french_word_that_is_cut_short_is_no_question_of_its_own(page):
-    """Whether it is "qu" or "que" follows from the next word: that one is in doubt."""
+def test_an_elided_french_word_is_never_the_least_certain_one(page):
+    """The next word decides between "qu" and "que", so the next word is the uncertain one."""
     tokens = ["▁parce", "▁qu", "'", "elle", "▁dort", "</s>"]
     assert page.evaluate(DOUBT, [tokens, [0.9, 0.1, 0.05, 0.3, 0.8, 0.01]]) == 3
 
@@ -292,7 +292,7 @@ def test_a_bar_says_which_products_its_score_is_the_sum_of(page, trace):
     page.mouse.move(0, 0)
 
 
-def test_the_arcs_have_the_layers_heads_beside_them(fresh, trace):
+def test_the_arcs_offer_the_heads_of_the_layer(fresh, trace):
     layer, _, step = selected(fresh)
     place = figure(fresh, "arcs")
     place.locator("input[name=arcs-head]").nth(1).check()
@@ -303,7 +303,7 @@ def test_the_arcs_have_the_layers_heads_beside_them(fresh, trace):
     )
 
 
-def test_whether_the_pronoun_is_near_its_noun_is_said(page, trace):
+def test_the_cosine_of_pronoun_and_noun_embeddings_is_shown(page, trace):
     """As if the measured list knew the sentence: the cosine is that of the embeddings in the trace."""
     pronoun, told = page.evaluate(
         """async (source) => {

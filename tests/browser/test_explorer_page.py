@@ -1,4 +1,4 @@
-"""The page in a browser: its numbers are Python's, its controls work by hand and by key, nothing breaks it."""
+"""The page in a browser: numbers equal Python's, controls work by mouse and keyboard, hostile input is harmless."""
 
 import json
 import math
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.slow  # a browser, and a hundred times
 # --- what is there
 
 
-def test_all_items_of_the_specification_stand_on_the_page_in_nine_rungs(page):
+def test_the_page_has_all_specified_figures_in_nine_rungs(page):
     found = page.eval_on_selector_all("figure", "all => all.map(f => [f.dataset.figure, Number(f.dataset.item)])")
     assert dict(found) == FIGURES
     assert set(FIGURES.values()) == set(range(1, 27))
@@ -56,7 +56,7 @@ def test_all_items_of_the_specification_stand_on_the_page_in_nine_rungs(page):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_has_a_name_a_control_and_a_picture(page, name):
+def test_every_figure_has_a_title_a_control_and_a_picture(page, name):
     place = in_sight(page, name)
     label = place.get_attribute("aria-labelledby")
     assert page.locator(f"#{label}").inner_text().strip()
@@ -69,7 +69,7 @@ def test_a_figure_has_a_name_a_control_and_a_picture(page, name):
 
 
 def test_every_tensor_that_a_figure_declares_is_in_a_trace(tracer):
-    """In a trace as an exported page holds it, which leaves out what no figure declares."""
+    """An exported page leaves out tensors that no figure declares."""
     trace = tracer.trace(TEXT)
     kept = {name for name in trace if content.is_shown(name, trace.header)}
     projected = {name for inputs in trace.header["inputs"].values() for name in inputs.values()}
@@ -126,7 +126,7 @@ def test_a_figure_reads_no_tensor_that_it_does_not_declare(fresh, tracer, role):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_numbers_in_the_page_are_pythons(page, tracer, name):
+def test_the_numbers_of_tables_equal_pythons(page, tracer, name):
     assert_same(shown_rows(page, name), python_rows(page, name, tracer), name)
 
 
@@ -137,7 +137,7 @@ def test_the_numbers_in_the_page_are_pythons(page, tracer, name):
         "role=cross&layer=3&head=2&step=2&lookup.kind=attention&divisor.place=7",
     ],
 )
-def test_so_they_are_for_another_selection(browser, file, tracer, selection):
+def test_the_numbers_equal_pythons_for_other_selections(browser, file, tracer, selection):
     with opened(browser, f"{file.as_uri()}#{selection}", offline=True) as page:
         for name in (
             "embeddings",
@@ -156,7 +156,7 @@ def test_so_they_are_for_another_selection(browser, file, tracer, selection):
             assert_same(shown_rows(page, name), python_rows(page, name, tracer), name)
 
 
-def test_what_is_drawn_is_what_the_table_says(page):
+def test_marks_have_the_numbers_of_the_table(page):
     weights = [float(row[1]) for row in shown_rows(page, "arcs")]
     drawn = [float(w) for w in page.eval_on_selector_all("#figure-arcs path", "all => all.map(p => p.dataset.weight)")]
     assert sorted(drawn) == sorted(w for w in weights if w >= 0.02)
@@ -188,7 +188,7 @@ def test_the_head_that_looks_most_from_it_to_its_noun_is_named_for_this_sentence
 
 
 def test_the_head_that_looks_most_from_the_pronoun_to_it_is_named_too(fresh, tracer):
-    """As if the third piece had been "sie": the tiny model writes no pronoun of itself."""
+    """The third piece is replaced by "sie", because the tiny model writes no pronoun."""
     told = fresh.evaluate(
         """async () => {
             const { draw } = await import("onehop/figures/coreference.js");
@@ -225,7 +225,7 @@ def test_a_model_that_reads_no_english_is_given_no_english_sentence(live):
     assert "The model on this page does not read English: the list is another model's." in german
 
 
-def test_heads_that_share_the_first_place_are_all_named(fresh):
+def test_all_heads_tied_for_first_rank_are_named(fresh):
     told = fresh.evaluate(
         """async () => {
             const { draw } = await import("onehop/figures/patterns.js");
@@ -247,7 +247,7 @@ def test_heads_that_share_the_first_place_are_all_named(fresh):
     assert "Equally clear: encoder self, layer 1, head 1; layer 1, head 2" in told[1][0]
 
 
-def test_scores_name_their_set_and_lengths_what_training_reached(page):
+def test_scores_name_their_test_set_and_lengths_the_longest_training_sentence(page):
     for name in ("pruning", "lengths"):
         expect(figure(page, name).locator("figcaption")).to_contain_text("few, greedy search")
     expect(figure(page, "lengths").locator(".reading")).to_contain_text("no sentence of more than 4 pieces")
@@ -259,8 +259,8 @@ def test_entropy_is_in_bits_everywhere(page):
     assert "nats" not in page.locator("main").text_content()
 
 
-def test_the_words_of_rung_four_are_the_figures_numbers(page, data):
-    """At the model's own width where it was measured; the tiny model's, 6, was not."""
+def test_the_prose_of_rung_4_has_the_measured_gradients(page, data):
+    """The text takes the model's own width if it was measured; the tiny model's width, 6, was not."""
     rows = json.loads((data / "dimension.json").read_text(encoding="utf-8"))["rows"]
     at = {row["d"]: row["scaled"]["gradient"] / row["unscaled"]["gradient"] for row in rows}
     said = page.evaluate(
@@ -289,7 +289,7 @@ def test_the_page_recomputes_itself_and_shows_the_largest_error(page):
 
 
 @pytest.mark.parametrize("edit", ["scale=off", "scale=3@decoder.1", "mask=off", "head=off@cross.1.0", "norm=off"])
-def test_it_does_so_under_edits_too(phone, edit):
+def test_the_recomputed_errors_stay_small_under_edits(phone, edit):
     """Each by its link, in a page that is open already."""
     phone.evaluate("hash => (location.hash = hash)", f"edit={edit}")
     expect(phone.locator(".bar .edited")).to_have_text(f"edited: {edit}")
@@ -297,7 +297,7 @@ def test_it_does_so_under_edits_too(phone, edit):
     assert float(phone.locator("[data-error]").get_attribute("data-error")) < 1e-3
 
 
-def test_the_patches_look_where_the_vision_model_looked(fresh, data):
+def test_patch_weights_are_those_of_the_vision_model(fresh, data):
     """Another image, head and token by hand; shades and numbers are those of the model's own weights."""
     place = figure(fresh, "patches")
     place.locator("select").select_option("2")
@@ -319,7 +319,7 @@ def test_the_patches_look_where_the_vision_model_looked(fresh, data):
     expect(place.locator(".reading").first).to_contain_text(f"It is a 3, read as {read}.")
 
 
-def test_dials_that_are_turned_before_the_next_drawing_are_all_kept(fresh):
+def test_dials_set_before_a_redraw_are_all_kept(fresh):
     fresh.evaluate(
         """() => {
             const figure = document.querySelector("#figure-patches");
@@ -439,7 +439,7 @@ def test_the_control_works_by_mouse_and_by_keyboard(page, name):
     assert body(page, name) != after
 
 
-def test_hover_previews_click_locks_escape_releases(fresh):
+def test_hovering_previews_a_click_locks_and_escape_releases(fresh):
     arcs = figure(fresh, "arcs")
     readers = arcs.locator(".figure-body")
     locked = body(fresh, "arcs")
@@ -467,7 +467,7 @@ def test_one_selection_moves_every_figure(fresh):
     assert [name for name in names if body(fresh, name) == before[name]] == []
 
 
-def test_copying_gives_the_lines(browser, file):
+def test_the_python_lines_can_be_copied(browser, file):
     with opened_apart(browser, file.as_uri()) as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         button = figure(page, "scores").locator("[data-tool=python]")
@@ -509,7 +509,7 @@ def test_a_link_reopens_exactly_this_view(browser, file, fresh):
         "%%%&=&sentence=",
     ],
 )
-def test_a_link_that_makes_no_sense_opens_the_nearest_that_does(browser, file, hash):
+def test_an_invalid_link_opens_the_nearest_valid_selection(browser, file, hash):
     with opened(browser, f"{file.as_uri()}#{hash}", offline=True) as page:
         expect(page.locator("figure[data-drawn]")).to_have_count(len(FIGURES))
 
@@ -517,7 +517,7 @@ def test_a_link_that_makes_no_sense_opens_the_nearest_that_does(browser, file, h
 # --- breaking the model
 
 
-def test_an_edit_is_decoded_by_the_real_model_beside_the_true_one(live, tracer):
+def test_an_edit_is_translated_by_the_real_model_beside_the_unedited_one(live, tracer):
     label = next(offer["label"] for offer in Explorer(tracer).about()["edits"] if offer["edits"] == ["positions=off"])
     figure(live, "breaking").get_by_label(label, exact=True).check()
     broken = figure(live, "breaking").locator("[data-variant]")
@@ -548,7 +548,7 @@ def test_a_file_made_with_an_edit_says_so(browser, explorer, tmp_path):
         expect(figure(page, "breaking")).to_contain_text("As this file was made, edited: scale=off")
 
 
-def test_edits_that_the_file_does_not_hold_are_refused_in_a_line(browser, file):
+def test_edits_missing_in_an_exported_file_are_refused_in_one_line(browser, file):
     with opened(browser, f"{file.as_uri()}#edit=scale=off&edit=mask=off", offline=True) as page:
         expect(figure(page, "breaking").locator(".error")).to_have_text(
             "This copy holds a dozen edits, one at a time. onehop explore computes any."
@@ -594,14 +594,14 @@ def test_a_hostile_sentence_breaks_nothing(phone, explorer, name):
     assert phone.locator("img[src=x]").count() == 0
 
 
-def test_offered_sentences_are_one_click_away(live):
+def test_a_click_translates_a_sample_sentence(live):
     live.get_by_role("button", name="The dog bites the man.").click()
     expect(live.locator(".answer")).to_have_attribute("data-sentence", "The dog bites the man.")
     settled(live)
     assert "sentence=The+dog+bites+the+man." in live.evaluate("location.hash")
 
 
-def test_until_the_translation_comes_the_page_says_that_it_is_coming(browser, address):
+def test_a_running_translation_is_announced(browser, address):
     with opened_apart(browser, address, wait=False) as page:
         held = []
         page.route("**/api/trace", lambda route: held.append(route))
@@ -612,7 +612,7 @@ def test_until_the_translation_comes_the_page_says_that_it_is_coming(browser, ad
         settled(page)
 
 
-def test_a_long_translation_says_how_far_it_is_and_can_be_stopped(browser, slow):
+def test_a_long_translation_shows_progress_and_can_be_stopped(browser, slow):
     address, stopped = slow
     with opened(browser, address) as page:
         page.locator("input[name=sentence]").fill("the new bird")
@@ -629,7 +629,7 @@ def test_a_long_translation_says_how_far_it_is_and_can_be_stopped(browser, slow)
         settled(page)
 
 
-def test_a_server_that_is_gone_is_said_in_a_line(browser, address):
+def test_a_stopped_server_is_a_one_line_error(browser, address):
     with opened_apart(browser, address, wait=False) as page:
         page.route("**/api/trace", lambda route: route.abort())
         page.reload()
@@ -639,7 +639,7 @@ def test_a_server_that_is_gone_is_said_in_a_line(browser, address):
         settled(page)
 
 
-def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_path, monkeypatch):
+def test_a_missing_measurement_names_its_command(browser, explorer, tmp_path, monkeypatch):
     shutil.copy(content.DATA / "paper.json", tmp_path)
     monkeypatch.setattr(content, "DATA", tmp_path)
     bare = tmp_path / "bare.html"
@@ -651,7 +651,7 @@ def test_what_was_not_measured_says_how_to_measure_it(browser, explorer, tmp_pat
         expect(page.locator("[data-unmeasured=patches] code")).to_have_text("onehop demo digits -o FOLDER")
 
 
-def test_the_page_stands_in_a_notebook(browser, explorer, tmp_path):
+def test_the_page_works_in_a_notebook(browser, explorer, tmp_path):
     cell = tmp_path / "cell.html"
     cell.write_text(
         f"<!doctype html><meta charset=utf-8>{View(explorer.alone(TEXT, backend='notebook'))._repr_html_()}",
@@ -679,7 +679,7 @@ def test_axe_finds_no_violation(browser, file, width, scheme):
         assert [(v["id"], [n["html"][:200] for n in v["nodes"][:3]]) for v in found] == []
 
 
-def test_light_and_dark_follow_the_reader(browser, file):
+def test_the_theme_follows_the_system_and_the_button(browser, file):
     colour = "getComputedStyle(document.body).backgroundColor"
     seen = {}
     for scheme in ("light", "dark"):
@@ -691,7 +691,7 @@ def test_light_and_dark_follow_the_reader(browser, file):
     assert seen["light"] == seen["not dark"] != seen["dark"] == seen["not light"]
 
 
-def test_where_motion_is_unwanted_nothing_moves(browser, file):
+def test_reduced_motion_disables_transitions(browser, file):
     transitions = (
         "[...document.querySelectorAll('*')].filter(e => parseFloat(getComputedStyle(e).transitionDuration) > 0).length"
     )
@@ -734,7 +734,7 @@ def test_the_bar_of_a_wide_page_has_one_row_too(browser, file, width):
         assert page.locator(".bar").bounding_box()["height"] < 56
 
 
-def test_a_finger_finds_every_control(browser, file):
+def test_controls_are_large_enough_for_touch(browser, file):
     """24 pixels each way, as WCAG 2.2 asks; words in a line of text are exempt there."""
     with opened(browser, file.as_uri(), width=390, offline=True) as page:
         small = page.evaluate(
@@ -747,7 +747,7 @@ def test_a_finger_finds_every_control(browser, file):
         assert small == []
 
 
-def test_the_page_prints(browser, file):
+def test_the_page_can_be_printed(browser, file):
     with opened(browser, file.as_uri()) as page:
         page.emulate_media(media="print")
         assert all(page.locator("figcaption").all_inner_texts())  # also of figures that are out of sight on a screen
@@ -793,7 +793,7 @@ def test_the_first_picture_does_not_wait_for_the_rest_of_the_file(browser, file)
         server.shutdown()
 
 
-def test_numbers_are_written_as_people_write_them(page):
+def test_numbers_powers_and_counts_are_formatted(page):
     written = page.evaluate(
         "async () => { const { number, power, short } = await import('onehop/format.js');"
         " return [number(-1.5, 2), number(-Infinity), number(0.00001, 3), power(2300000, 1), short(63045632)]; }"
@@ -801,7 +801,7 @@ def test_numbers_are_written_as_people_write_them(page):
     assert written == ["−1.50", "−∞", "1.0·10⁻⁵", "2.3·10⁶", "63.0 M"]
 
 
-def test_half_floats_are_read_as_numpy_writes_them(page):
+def test_float16_is_decoded_as_numpy_encodes_it(page):
     bits = np.array([0, 1, 0x3FF, 0x400, 0x3C00, 0x7BFF, 0x7C00, 0xC000, 0xFC00, 0x3555], dtype=np.uint16)
     read = page.evaluate(
         "async bits => { const { float16ToNumber } = await import('onehop/tensors.js');"

@@ -35,7 +35,7 @@ TEXT = "the old house saw it"
 OPENING = "a new tree"  # stored with the site; everything else is computed in the browser
 WORDS = [f"{a} {b} {c}" for a in ("the", "a", "it") for b in ("old", "new") for c in ("house", "tree", "bird")]
 PLAIN = {"d_model": 16, "d_ff": 32, "n_heads": 2, "n_encoder_layers": 2, "n_decoder_layers": 2, "dropout": 0.0}
-# The paper's, with widths of which some do not fit the kernel; and one in which all that can differ does.
+# The paper's architecture with widths that do not fit the kernel, and a model with every other option changed.
 KINDS = {
     "odd": ({**PLAIN, "n_heads": 3, "d_k": 6, "d_v": 5, "d_ff": 25, "n_decoder_layers": 3}, "int8"),
     "other": (
@@ -46,7 +46,7 @@ KINDS = {
 }
 EDITS = ["mask=off", "positions=shuffled:7", "scale=2@cross.1.0", "heads=averaged@encoder", "norm=off@encoder.1"]
 TIED = ("residual=off", "norm=off")  # without them a random model has several outputs that are equally good
-# A trace as the page's home gives it, its bytes in base64.
+# A trace as the page's backend gives it, its bytes in base64.
 TRACE = """async ([text, edits]) => {
   const { blob, ...rest } = await window.onehop.view().backend.trace(text, edits);
   return { ...rest, blob: blob.toBase64() };
@@ -157,12 +157,12 @@ def assert_same_trace(found, trace):
         np.testing.assert_allclose(tensor.values, expected, rtol=0, atol=1e-4 * max(1.0, largest), err_msg=name)
 
 
-def test_traces_are_those_of_python(site, explorer):
+def test_traces_equal_pythons(site, explorer):
     for edits in ([], *([edit] for edit in EDITS), ["scale=off", "head=off@cross.1.1"]):
         assert_same_trace(site.evaluate(TRACE, [TEXT, edits]), explorer.tracer.trace(TEXT, edits))
 
 
-def test_variants_are_those_of_python(site, explorer):
+def test_variants_equal_pythons(site, explorer):
     ask = """async ([text, edits]) => {
       const { blob, ...rest } = await window.onehop.view().backend.variant(text, edits);
       return { ...rest, blob: blob.toBase64() };
@@ -178,7 +178,7 @@ def test_variants_are_those_of_python(site, explorer):
         assert_close(found, {**expected, "tensors": found["tensors"], "blob": found["blob"]}, edit)
 
 
-def test_what_each_head_decides_is_that_of_python(site, explorer):
+def test_head_effects_equal_pythons(site, explorer):
     ask = """async (text) => {
       const parts = [];
       await window.onehop.view().backend.heads(text, [], { onPart: (part) => parts.push(part) });
@@ -199,7 +199,7 @@ def test_a_sweep_can_be_stopped(site):
     assert site.evaluate(stopped, text) == ["Stopped.", True]
 
 
-def test_neurons_and_matrices_are_those_of_python(site, explorer):
+def test_neurons_and_matrices_equal_pythons(site, explorer):
     for stack, layer in (("encoder", 1), ("decoder", 0)):
         found = site.evaluate("a => window.onehop.view().backend.neurons(...a)", [stack, layer, [3, 0, 11]])
         assert_close(found, explorer.neurons(stack, layer, [3, 0, 11]))
@@ -267,7 +267,7 @@ def another(root, exact, tmp_path_factory):
     return root / "damaged"
 
 
-def test_a_model_that_came_in_part_is_told_and_fetched_again(browser, another, address):
+def test_a_partial_download_is_reported_and_repeated(browser, another, address):
     file = another / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-100])
@@ -281,7 +281,7 @@ def test_a_model_that_came_in_part_is_told_and_fetched_again(browser, another, a
         expect(page.locator(".model-status")).to_have_count(0)
 
 
-def test_the_example_is_on_show_before_the_model(browser, another, address):
+def test_the_stored_example_is_shown_before_the_model_is_loaded(browser, another, address):
     """Every figure is drawn, and the sweep is there, while the model's file is held back; a sentence waits for it."""
     held = []
     with opened_apart(browser, f"{address}empty.html", wait=False) as page:
@@ -319,7 +319,7 @@ def test_fetching_the_model_can_be_stopped(browser, another, address):
         expect(page.locator(".answer")).to_have_attribute("data-sentence", "the house")
 
 
-def test_the_confidence_is_that_of_python(browser, another, address):
+def test_the_confidence_equals_pythons(browser, another, address):
     """Stopped, looped, short and long ones; edited ones and those of a model without weights have none."""
     ask = """async ([fitted, targets]) => {
       const { confidenceOf } = await import("./damaged/page/local/confidence.js");
@@ -356,7 +356,7 @@ def answering(module: str):
     return lambda route: route.fulfill(body=module, content_type="text/javascript")
 
 
-def test_a_browser_without_simd_or_webassembly_is_told(browser, another, address):
+def test_missing_simd_or_webassembly_is_reported(browser, another, address):
     lacking = {
         "WebAssembly.instantiate = () => Promise.reject(new Error('no SIMD'));": ("ready", "no WebAssembly SIMD"),
         "delete globalThis.WebAssembly;": ("failed", "This browser has no WebAssembly"),
@@ -385,7 +385,7 @@ def as_tensor(array):
     return tensor.view(torch.bfloat16) if array.dtype == np.uint16 else tensor
 
 
-def test_products_are_those_of_numpy(browser, another, address):
+def test_matrix_products_equal_numpys(browser, another, address):
     """In every number format, by both kernels and without one, also where widths are no multiple of the block."""
     ask = """async ([bytes, x, refused]) => {
       const instantiate = WebAssembly.instantiate;
@@ -435,7 +435,7 @@ def odd_lines() -> list[str]:
     return [*odd, *draw.sample(lines, 1000)]
 
 
-def test_the_tokenizer_is_sentencepiece(browser, another, address):
+def test_the_tokenizer_equals_sentencepiece(browser, another, address):
     """On prose, code and odd input, with the shipped vocabulary; ids drawn at random come back as the same text."""
     tokenizer = Tokenizer(read_model(Path(onehop.__file__).parent / "models/en-de/model.safetensors").tokenizer)
     lines = odd_lines()

@@ -1,4 +1,4 @@
-"""The essay, its verdicts, the tour, the glosses and the motion: what they say is what was measured."""
+"""The essay, its verdicts, the tour, the glosses and the animations agree with the measurements."""
 
 import re
 
@@ -46,21 +46,21 @@ def test_the_essay_is_one_argument_of_short_sentences(page):
     assert long == []
 
 
-def test_the_first_words_ask_who_decided_the_word_in_doubt(page):
+def test_the_essay_opens_with_the_least_certain_word(page):
     tokens = page.locator(".answer .line.target button").all_inner_texts()
     step = int(page.locator(".bar select").nth(2).input_value())
     assert tokens[step].strip() in page.locator("h1").inner_text()
     assert page.locator("#case .said p").first.inner_text().startswith("Why did the model write")
 
 
-def test_a_chapter_hands_over_a_clue_and_the_last_ones_wait_for_the_sweep(live):
+def test_chapters_end_with_a_conclusion_and_the_last_ones_need_the_sweep(live):
     assert live.locator(".clue:not(:empty)").count() >= 9
     expect(live.locator("#clue-rung-9")).to_contain_text("The case is open")
     claim(live, "one").get_by_role("button").click()
     expect(live.locator("#clue-rung-9")).to_contain_text("The case closes")
 
 
-def test_no_text_of_the_essay_stands_outside_the_catalogue():
+def test_all_prose_is_in_the_text_modules():
     for name in ("chapters.js", "essay.js", "tour.js", "claims.js"):
         code = re.sub(r"//.*|/\*.*?\*/", "", (FOLDER / name).read_text(encoding="utf-8"), flags=re.DOTALL)
         assert re.findall(r">\s*[A-Z][a-z]+ [a-z]+ [a-z]+", code) == [], name
@@ -69,7 +69,7 @@ def test_no_text_of_the_essay_stands_outside_the_catalogue():
 # --- the verdicts
 
 
-def test_every_claim_stands_in_its_chapter_and_in_the_ledger(page):
+def test_every_claim_is_in_its_chapter_and_in_the_summary(page):
     in_chapters = page.eval_on_selector_all(".rung .claim", "all => all.map(c => c.dataset.claim)")
     in_ledger = page.eval_on_selector_all(".ledger .claim", "all => all.map(c => c.dataset.claim)")
     assert sorted(in_chapters) == sorted(in_ledger)
@@ -127,8 +127,8 @@ def test_the_claim_about_word_order_is_measured_when_the_reader_asks(live, trace
     expect(claim(live, "order")).to_have_attribute("data-answer", "yes" if changed else "no")
 
 
-def test_what_was_not_recorded_is_not_claimed(page):
-    """A judge without its measurement has no verdict."""
+def test_a_claim_without_measurement_has_no_verdict(page):
+    """Without its measurement a claim has no verdict."""
     missing = page.evaluate(
         """async () => {
             const { judgeClaim } = await import("onehop/claims.js");
@@ -172,7 +172,7 @@ GLOSS = """async ([tokens, language]) => {
 }"""
 
 
-def test_pronouns_say_their_gender_and_parts_of_a_word_stand_together(page):
+def test_glosses_name_a_pronouns_gender_and_group_the_pieces_of_a_word(page):
     assert page.evaluate(GLOSS, [["▁sie", "x", "y", "▁kalt", "."], "de"]) == ["it's", "cold"]
     assert page.evaluate(GLOSS, [["▁sie", "▁ist"], "de"]) == ["it's (fem.)", "it's"]
     assert page.evaluate(GLOSS, [["▁a", "▁b", "▁c", "▁d", "▁e"], "de"])[-1] == "·"  # looks at the full stop alone
@@ -180,8 +180,8 @@ def test_pronouns_say_their_gender_and_parts_of_a_word_stand_together(page):
     assert page.evaluate(GLOSS, [["▁er"], "fr"]) == ["it's"]
 
 
-def test_a_breakage_is_glossed_and_says_why(fresh):
-    """As if the model had begun with another word: the tiny one writes the same under every edit."""
+def test_an_edited_translation_has_glosses_and_a_reason(fresh):
+    """The first word is replaced, because the tiny model writes the same under every edit."""
     reason, glosses, marked = fresh.evaluate(
         """async () => {
             const { draw } = await import("onehop/figures/breaking.js");
@@ -205,7 +205,7 @@ def test_a_breakage_is_glossed_and_says_why(fresh):
     assert "anders" in marked
 
 
-def test_every_offered_edit_has_its_reason(page, explorer):
+def test_every_offered_edit_has_a_reason(page, explorer):
     reasons = page.evaluate("async () => Object.keys((await import('onehop/texts.js')).TEXTS.breaking.why)")
     for edit in explorer.edits():
         assert edit.split("@")[0] in reasons or edit.split("=")[0] in reasons, edit
@@ -219,7 +219,7 @@ def stop(page):
 
 
 def test_the_keyboard_alone_completes_the_tour(live):
-    """From the first key to the last: each stop selects, says something and stands at its own figure."""
+    """Each stop has a selection, a text and its own figure."""
     live.keyboard.press("t")
     seen = []
     for number in range(1, STOPS + 1):
@@ -242,8 +242,8 @@ def test_the_keyboard_alone_completes_the_tour(live):
     assert "tour" not in live.evaluate("location.hash")
 
 
-def test_a_stop_and_its_mark_change_together(fresh):
-    """Not a frame later: on a busy machine the mark of the stop before would stand beside the new text."""
+def test_a_stops_text_and_mark_change_in_the_same_frame(fresh):
+    """Otherwise a busy machine would show the old stop's mark beside the new text."""
     fresh.keyboard.press("t")
     expect(stop(fresh)).to_have_attribute("data-stop", "1")
     seen = fresh.evaluate(
@@ -259,8 +259,8 @@ def test_a_stop_and_its_mark_change_together(fresh):
     assert seen == [["2", "figure-paths"], []]
 
 
-def test_the_proof_switches_off_the_head_that_the_sweep_has_named(browser, address):
-    """By a link to the stop: the sweep is made first, then the sentence is translated without the head."""
+def test_the_proof_switches_off_the_strongest_head(browser, address):
+    """A link to the stop runs the sweep first, then translates without the head."""
     with opened(browser, f"{address}#tour.stop=13") as page:
         expect(page.locator(".bar .edited")).to_have_text(re.compile(r"edited: head=off@\w+\.\d\.\d"))
         edit = page.locator(".bar .edited").inner_text().removeprefix("edited: head=off@")
@@ -271,7 +271,7 @@ def test_the_proof_switches_off_the_head_that_the_sweep_has_named(browser, addre
         assert edit == strongest
 
 
-def test_the_tour_selects_the_head_that_decides_and_goes_back_to_the_one_that_aligns(fresh, trace):
+def test_the_tour_selects_the_strongest_head_and_returns_to_the_best_aligning_one(fresh, trace):
     settled(fresh)
     strongest = figure(fresh, "decides").locator("[data-strongest]").get_attribute("data-strongest")
     fresh.locator("[data-begin-tour]").click()
@@ -299,7 +299,7 @@ PLAYED = ("scores", "divisor", "blend", "mask", "beam")
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_a_motion_is_stepped_by_key_and_ends_in_the_whole_figure(fresh, name):
+def test_an_animation_is_stepped_by_key_and_ends_with_the_whole_figure(fresh, name):
     place = in_sight(fresh, name)
     whole = place.locator(".figure-body").inner_text()
     player = place.locator("[data-player]")
@@ -350,7 +350,7 @@ def test_play_plays_to_the_end_and_stop_stops(browser, file):
         expect(player).to_have_attribute("data-frame", player.get_attribute("data-frames"))
 
 
-def test_where_motion_is_unwanted_nothing_plays_and_space_steps(browser, file):
+def test_reduced_motion_disables_playing_and_space_steps(browser, file):
     with opened(browser, file.as_uri(), offline=True, reduced_motion="reduce") as page:
         expect(page.locator("[data-play]")).to_have_count(0)
         player = figure(page, "divisor").locator("[data-player]")
@@ -359,7 +359,7 @@ def test_where_motion_is_unwanted_nothing_plays_and_space_steps(browser, file):
         expect(player).to_have_attribute("data-frame", "0")
 
 
-def test_the_tour_has_a_button_for_those_without_a_space_bar(browser, file):
+def test_the_tour_has_a_play_button(browser, file):
     with opened(browser, file.as_uri(), offline=True, reduced_motion="reduce") as page:
         page.keyboard.press("t")
         expect(page.locator("[data-tour=play]")).to_have_count(0)
@@ -369,7 +369,7 @@ def test_the_tour_has_a_button_for_those_without_a_space_bar(browser, file):
         expect(figure(page, "scores").locator("[data-player]")).to_have_attribute("data-frame", "0")
 
 
-def test_a_dial_draws_its_own_figure_alone(fresh):
+def test_a_dial_redraws_its_figure_only(fresh):
     fresh.evaluate(
         "window.redrawn = 0; new MutationObserver(() => window.redrawn++).observe("
         "document.querySelector('#figure-scores'), { subtree: true, childList: true, attributes: true,"
@@ -382,7 +382,7 @@ def test_a_dial_draws_its_own_figure_alone(fresh):
     assert fresh.evaluate("window.redrawn") == 0
 
 
-def test_what_is_kept_of_a_sentence_is_one_vector_or_one_a_word(fresh):
+def test_the_memory_of_a_sentence_is_one_vector_or_one_per_word(fresh):
     paths = figure(fresh, "paths")
     expect(paths.locator("[data-vectors]")).to_have_attribute("data-vectors", "1")
     expect(paths.locator("[data-word]")).to_have_count(12)

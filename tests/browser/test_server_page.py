@@ -1,4 +1,4 @@
-"""The server's page in a browser: it translates, streams, and says what went wrong."""
+"""The server's page in a browser: it translates, streams, and shows errors."""
 
 import json
 import os
@@ -97,7 +97,7 @@ def test_a_text_is_translated(page, server):
     assert page.locator("#others li").all_text_contents() == expected["alternatives"]
 
 
-def test_the_way_to_the_explorer_takes_the_text_along(page, server):
+def test_the_explorer_link_holds_the_text(page, server):
     page.fill("#text", "Is it 5 & 6?")
     assert page.get_attribute("#explore", "href") == "explore/#sentence=Is+it+5+%26+6%3F"
     page.fill("#text", " ")
@@ -115,7 +115,7 @@ def test_a_text_is_translated_word_by_word_and_by_keyboard(page, server):
     assert shown == last["translation"]["text"]
 
 
-def test_what_went_wrong_is_said(page):
+def test_errors_are_shown(page):
     page.get_by_label("English").fill("x" * 61)
     page.get_by_role("button", name="Translate").click()
     page.get_by_text("61 characters are too many: send at most 60.").wait_for()
@@ -140,7 +140,7 @@ def test_a_file_is_chosen_translated_and_downloaded(page, server):
     assert page.locator("#jobs progress").count() == 0
 
 
-def test_files_are_dropped_and_one_that_is_wrong_spoils_no_other(page):
+def test_an_invalid_dropped_file_does_not_affect_the_others(page):
     names = {"bad.json": "{", "good.txt": "the house", "large.txt": "x" * 11_000_000}
     made = """names => Object.entries(names).reduce(
         (data, [name, text]) => (data.items.add(new File([text], name)), data), new DataTransfer())"""
@@ -151,7 +151,7 @@ def test_files_are_dropped_and_one_that_is_wrong_spoils_no_other(page):
     assert page.locator("#jobs li").count() == 3
 
 
-def test_a_file_is_stopped(page):
+def test_a_file_translation_can_be_stopped(page):
     slow = chosen_file("slow.json", b'"' + b"<!--" * 200_000 + b'"')
     page.get_by_label("Drop files here").set_input_files(slow)
     page.get_by_role("button", name="Stop slow.json").click()
@@ -192,7 +192,7 @@ def test_the_menus_offer_every_language(menus):
     menus.get_by_text("A Transformer translates from English to German.").wait_for()
 
 
-def test_a_menu_follows_the_other_where_they_do_not_go_together(menus):
+def test_an_impossible_pair_changes_the_other_menu(menus):
     menus.get_by_label("From", exact=True).select_option("German")
     assert pair(menus) == ("de", "en")
     menus.get_by_label("To", exact=True).select_option("German")
@@ -204,7 +204,7 @@ def test_a_menu_follows_the_other_where_they_do_not_go_together(menus):
     menus.get_by_text("A Transformer translates from German to French, through English.").wait_for()
 
 
-def test_the_menus_say_what_is_translated(menus, several):
+def test_the_page_names_the_languages_and_the_pivot(menus, several):
     menus.get_by_label("From", exact=True).select_option("German")
     menus.get_by_label("To", exact=True).select_option("French")
     menus.fill("#text", "the old house")
@@ -218,7 +218,7 @@ def test_the_menus_say_what_is_translated(menus, several):
 
 
 @pytest.mark.parametrize("by_word", [False, True])
-def test_a_detected_language_is_said_and_can_be_swapped(menus, by_word):
+def test_a_detected_language_is_shown_and_can_be_swapped(menus, by_word):
     menus.get_by_label("From", exact=True).select_option("Detect")
     menus.get_by_label("To", exact=True).select_option("English")
     menus.get_by_label("word by word").set_checked(by_word)
@@ -241,7 +241,7 @@ def test_the_languages_are_swapped_by_keyboard_and_back(menus):
     assert pair(menus) == ("en", "de")
 
 
-def test_what_cannot_be_swapped_is_said(menus):
+def test_an_impossible_swap_is_explained(menus):
     menus.get_by_label("To", exact=True).select_option("French")
     menus.get_by_role("button", name="Swap the languages").click()
     menus.get_by_text("Nothing is translated from French here.").wait_for()

@@ -1,4 +1,4 @@
-"""Documents on the command line: which words are files, what is shown, and what is refused."""
+"""Documents on the command line: which arguments are files, the output, and refusals."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def here(tmp_path, monkeypatch, model_file):
     return tmp_path
 
 
-def test_words_that_exist_are_files_and_others_a_text(here):
+def test_existing_paths_are_files_and_other_words_text(here):
     text = onehop("the old house").stdout.strip()
     assert text
     assert onehop("the", "old", "house", "--text").stdout.strip() == text
@@ -63,7 +63,7 @@ def test_files_and_folders(here):
         (["."], "Several files have no room on standard output. Give a folder with -o."),
     ],
 )
-def test_what_is_refused(here, args, message):
+def test_invalid_calls_are_refused(here, args, message):
     found = onehop(*args)
     assert found.exit_code == 2
     assert found.stderr.startswith(f"onehop: {message}")

@@ -1,4 +1,4 @@
-"""A file of translations whose job was stopped goes on where it was, and comes out as if nothing had happened."""
+"""A stopped translation job resumes and gives the same file as an uninterrupted one."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def test_a_stopped_job_resumes(stopped, capsys):
     assert write(stopped, WINDOWS) == []  # it was complete: a new job
 
 
-def test_what_was_done_by_another_job_is_refused_and_kept(stopped):
+def test_a_partial_file_of_another_job_is_refused_and_kept(stopped):
     left = (stopped.parent / "out.partial").read_bytes()
     with pytest.raises(TextError, match=r"out\.partial was started with another model or other options\. Remove"):
         write(stopped, WINDOWS, identity={"beam": 1})
@@ -78,7 +78,7 @@ def test_a_damaged_state_is_refused(stopped, name, data, message):
         write(stopped, WINDOWS)
 
 
-def test_lines_before_an_unreadable_one_are_kept_but_made_again(tmp_path):
+def test_lines_before_an_unreadable_one_are_kept_but_repeated(tmp_path):
     path = tmp_path / "out"
     cut = Window("x", 3, ["c"], 2, cut=True)
 
@@ -93,7 +93,7 @@ def test_lines_before_an_unreadable_one_are_kept_but_made_again(tmp_path):
     assert path.read_text() == "A\nB\nC\nD\nE\n"
 
 
-def test_a_text_that_cannot_be_read_again_has_no_state(tmp_path):
+def test_unseekable_input_has_no_resume_state(tmp_path):
     def work():
         with ResumableFile(tmp_path / "out", None) as file:
             file.write(done(WINDOWS[0]))
@@ -104,7 +104,7 @@ def test_a_text_that_cannot_be_read_again_has_no_state(tmp_path):
     assert os.listdir(tmp_path) == ["out.partial"]
 
 
-def test_a_folder_that_is_not_there_is_one_line(tmp_path):
+def test_a_missing_folder_is_a_one_line_error(tmp_path):
     with pytest.raises(TextError, match=r"no/out cannot be written: No such file or directory\. Check the folder"):
         write(tmp_path / "no" / "out", WINDOWS)
 

@@ -1,4 +1,4 @@
-"""`onehop translate` as a filter, and the verbs around it: models, cache, doctor."""
+"""`onehop translate` as a filter, and related commands: models, cache, doctor."""
 
 import gzip
 import io
@@ -114,14 +114,14 @@ def capitals(monkeypatch, tokenizer):
 # --- paragraphs -----------------------------------------------------------------------------------------------
 
 
-def test_sentences_are_translated_and_keep_their_places(make):
+def test_sentences_are_translated_in_order(make):
     translator = make()
     found = translator.translate(["  One here.  Two there! 😀\t", "", " ", "Three"])
     assert [p.text for p in found] == ["  ONE HERE.  TWO THERE! 😀\t", "", " ", "THREE"]
     assert translator.translator.calls == [(["One here.", "Two there!", "Three"], 1)]
 
 
-def test_one_string_is_no_list_of_lines(make):
+def test_a_single_string_is_refused_as_a_list(make):
     with pytest.raises(SettingsError, match=r"^One string is given where several lines .* Give a list of lines\.$"):
         make().translate("Hello.")
 
@@ -132,14 +132,14 @@ def test_whole_lines_are_not_split(make):
     assert translator.translator.calls == [(["One here. Two there!"], 1)]
 
 
-def test_batches_of_a_size_are_sorted_by_length(make):
+def test_fixed_size_batches_are_sorted_by_length(make):
     translator = make(batch_size=2)
     found = translator.translate(["three", "a", "longest one", "be", "four"])
     assert [p.text for p in found] == ["THREE", "A", "LONGEST ONE", "BE", "FOUR"]
     assert [texts for texts, _ in translator.translator.calls] == [["a", "be"], ["four", "three"], ["longest one"]]
 
 
-def test_what_has_no_words_is_copied(make):
+def test_text_without_words_is_copied(make):
     translator = make(terms=Terms(keep=["onehop"]))
     (found,) = translator.translate(["https://x.y/z ? me@x.org. onehop! 😀"])
     assert found.text == found.source
@@ -176,7 +176,7 @@ def test_an_endless_sentence_is_not_encoded_at_every_halving(make, tokenizer, mo
     assert sum(encoded) < 3 * len(line)  # halved ten times, it was encoded ten times
 
 
-def test_the_best_translation_with_all_terms_is_taken(make):
+def test_the_best_hypothesis_with_all_terms_is_chosen(make):
     answers = {"a contract": ["ein Abkommen", "der Kontrakt", "Ein VERTRAG", "kein Vertrag"]}
     translator = make(answers, terms=Terms([Term("contract", "Vertrag")]))
     met, plain = translator.translate(["a contract", "a bird"])
@@ -199,14 +199,14 @@ def test_unmet_terms_are_reported(make):
     ]
 
 
-def test_a_garbled_address_is_put_back(make):
+def test_a_garbled_address_is_restored(make):
     (found,) = make().translate(["see www.x.org now"])
     assert found.text == "SEE www.x.org NOW"
     assert found.warnings == ["an address or a placeholder was garbled, and put back"]
     assert found.details()["sentences"][0]["restored"]
 
 
-def test_capitals_are_given_in_ordinary_letters_and_put_back(make):
+def test_capitals_are_translated_in_ordinary_case_and_restored(make):
     answers = {"The old bird!": ["der alte Vogel grüßt", "ein alter Vogel"], "It sat.": ["es saß."]}
     translator = make(answers, options=SearchOptions(beam=2, n_best=2))
     translator.translator.answers["It sat."] *= 2
@@ -238,7 +238,7 @@ def test_each_word_in_capitals_is_looked_up_once(make, monkeypatch):
     assert sorted(looked_up) == ["BIRD", "OLD", "THE"]
 
 
-def test_letters_are_those_of_the_languages():
+def test_case_rules_are_those_of_the_language():
     tokenizer = SimpleNamespace(
         encode=lambda text: [1 for letter in text if letter.isupper()],
         encode_batch=lambda texts, threads: [list(map(ord, text)) for text in texts],
@@ -258,7 +258,7 @@ def test_capitals_are_kept_on_request(make):
     assert not found.details()["capitals"]
 
 
-def test_terms_in_capitals(make):
+def test_terms_in_capitals_are_found(make):
     answers = {"The old ONEHOP bird www.x.org": ["vom alten ONEHOP www.x.org", "Der alte ONEHOP Vogel www.x.org"] * 2}
     translator = make(answers, terms=Terms([Term("bird", "Vogel")], keep=["ONEHOP"]))
     (found,) = translator.translate(["THE OLD ONEHOP BIRD www.x.org"])
@@ -266,7 +266,7 @@ def test_terms_in_capitals(make):
     assert found.warnings == []
 
 
-def test_a_long_sentence_in_capitals_is_split_and_each_part_remembers_its_letters(make):
+def test_parts_of_a_long_capitalised_sentence_keep_their_case(make):
     line = "THE OLD HOUSE, THE NEW TREE AND A BIRD STOOD THERE; THE NEW HOUSE, THE OLD TREE."
     (found,) = make(max_length=21).translate([f"  {line} "])
     assert found.text == f"  {line} "
@@ -295,7 +295,7 @@ def test_broken_characters_are_reported(make):
     assert other.warnings == []
 
 
-def test_a_line_stays_a_line(make):
+def test_a_translation_contains_no_line_break(make):
     (found,) = make({"x y": ["a\nb\r\n\u2028c"]}).translate(["x y"])
     assert found.text == "a b c"
 
@@ -328,7 +328,7 @@ def test_the_details_of_a_paragraph(make):
     assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["ONE.", "ONE.!"]
 
 
-def test_the_longest_sentence_is_the_models(model_file):
+def test_the_models_max_length_limits_a_sentence(model_file):
     assert max_length_of(model_file) == 64
     assert max_length_of(model_file.parent) == 64
     assert max_length_of("en-de") == 256
@@ -341,7 +341,7 @@ def windows_of(lines, **more):
     return [w.lines for w in line_filter.windows("x", iter([[line] for line in lines]), **more)]
 
 
-def test_windows_grow_and_end(monkeypatch):
+def test_windows_grow_to_their_maximum(monkeypatch):
     monkeypatch.setattr(bulk, "FIRST_WINDOW", 2)
     monkeypatch.setattr(bulk, "LAST_WINDOW", 4)
     lines = [b"%d" % i for i in range(12)]
@@ -351,13 +351,13 @@ def test_windows_grow_and_end(monkeypatch):
     assert [len(w) for w in windows_of([b"aaaa", b"b", b"c", b"d", b"e"])] == [1, 3, 1]
 
 
-def test_windows_know_their_lines(monkeypatch):
+def test_windows_have_line_numbers(monkeypatch):
     monkeypatch.setattr(bulk, "FIRST_WINDOW", 2)
     found = list(line_filter.windows("x", iter([[b"a", b"b", b"c\r"]])))
     assert found == [line_filter.Window("x", 1, ["a", "b"]), line_filter.Window("x", 3, ["c"])]
 
 
-def test_a_million_lines_do_not_live_in_memory():
+def test_memory_does_not_grow_with_the_input():
     taken = 0
 
     def endless():
@@ -372,7 +372,7 @@ def test_a_million_lines_do_not_live_in_memory():
     assert taken < 10 * line_filter.LAST_WINDOW
 
 
-def test_before_an_error_the_lines_before_it_are_given_out():
+def test_lines_before_an_error_are_output():
     windows = line_filter.windows("x", iter([[b"a", b"b"], [b"\xff", b"c"]]))
     assert next(windows).lines == ["a", "b"]
     with pytest.raises(TextError, match=r"Line 3 of x is not UTF-8\. Convert it, e\.g\. with iconv\."):
@@ -380,11 +380,11 @@ def test_before_an_error_the_lines_before_it_are_given_out():
 
 
 @pytest.mark.parametrize("group", [["\ufefffirst".encode(), b"second"]])
-def test_a_byte_order_mark_is_no_text(group):
+def test_a_byte_order_mark_is_removed(group):
     assert windows_of(group) == [["first", "second"]]
 
 
-def test_a_line_that_is_too_long_is_refused_and_not_cut(tmp_path, monkeypatch):
+def test_an_oversized_line_is_refused(tmp_path, monkeypatch):
     for module in (line_filter, bulk, sys.modules["onehop.data.corpus"]):
         monkeypatch.setattr(module, "LONGEST_LINE", 50)
     monkeypatch.setattr(line_filter, "CHUNK", 10)
@@ -401,7 +401,7 @@ def test_a_line_that_is_too_long_is_refused_and_not_cut(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("data", [b"", b"a", b"a\n", b"a\nb", b"\n\na\r\n\n"])
 @pytest.mark.parametrize("chunk", [1, 2, 100])
-def test_lines_arrive_whole(data, chunk, monkeypatch):
+def test_lines_split_across_reads_are_joined(data, chunk, monkeypatch):
     monkeypatch.setattr(line_filter, "CHUNK", chunk)
     lines = [line for group in line_filter.arriving(io.BytesIO(data)) for line in group]
     assert lines == data.split(b"\n")[: len(lines)]
@@ -427,12 +427,12 @@ def here(tmp_path, monkeypatch, model_file):
 M = ["translate", "-m", "model.safetensors"]
 
 
-def test_files_in_order(here, capitals):
+def test_files_are_translated_in_order(here, capitals):
     found = onehop(*M, "-i", "a.txt", "--input", "b.gz", "-i", "a.txt")
     assert (found.stdout, found.stderr) == ("ONE\n\nTWO\nDREI 😀\nONE\n\nTWO\n", "")
 
 
-def test_an_argument_of_several_lines(here, capitals):
+def test_an_argument_may_have_several_lines(here, capitals):
     assert onehop(*M, "one\n\ntwo\n").stdout == "ONE\n\nTWO\n"
     assert onehop(*M, "").stdout == "\n"
 
@@ -446,7 +446,7 @@ def test_an_output_file_appears_when_it_is_complete(here, capitals):
 
 
 @pytest.mark.parametrize("words", [["-"], ["-i", "-"]])
-def test_a_dash_is_standard_input(here, capitals, words):
+def test_a_dash_means_standard_input(here, capitals, words):
     assert onehop(*M, *words, stdin="one\ntwo\n").stdout == "ONE\nTWO\n"
 
 
@@ -470,7 +470,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(model_file):
     assert done.returncode == 2
 
 
-def test_after_an_error_nothing_is_lost(here, capitals):
+def test_after_an_error_the_partial_file_has_all_earlier_lines(here, capitals):
     lines = [b"line"] * 499 + [b"\xff", b"after"]
     Path("bad").write_bytes(b"\n".join(lines))
     Path("out").write_text("old")
@@ -488,7 +488,7 @@ def test_after_an_error_nothing_is_lost(here, capitals):
     refused(found, "Line 500 of standard input is not UTF-8. Convert it, e.g. with iconv.")
 
 
-def test_a_file_that_is_cut_off_gives_what_it_has(here, capitals):
+def test_a_truncated_archive_is_translated_up_to_the_damage(here, capitals):
     with gzip.open("cut.gz", "wb") as file:
         file.write(b"".join(b"%d%s\n" % (i, b" " * 1000) for i in range(1000)))
     Path("cut.gz").write_bytes(Path("cut.gz").read_bytes()[:-1000])
@@ -498,7 +498,7 @@ def test_a_file_that_is_cut_off_gives_what_it_has(here, capitals):
     assert found.exit_code == 2
 
 
-def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
+def test_pipes_and_devices_are_written_to_directly(here, capitals):
     assert onehop(*M, "one", "-o", "/dev/null").exit_code == 0
     assert not os.path.isfile("/dev/null")
     os.symlink("real", "link")
@@ -541,24 +541,24 @@ def test_what_is_no_plain_file_is_written_to_directly(here, capitals):
         ),
     ],
 )
-def test_what_is_refused(here, args, message):
+def test_invalid_calls_are_refused(here, args, message):
     found = onehop(*M, *args)
     assert found.stdout == ""
     refused(found, message)
 
 
-def test_a_folder_that_is_not_there_cannot_be_written_to(here, capitals):
+def test_a_missing_output_folder_is_refused(here, capitals):
     message = "cannot be written: No such file or directory. Check the folder and its free space."
     refused(onehop(*M, "one", "-o", "no/out"), f"{here}/no/out {message}")
 
 
-def test_a_text_that_is_not_utf8(here, capitals):
+def test_an_argument_that_is_not_utf8_is_refused_at_its_line(here, capitals):
     found = onehop(*M, os.fsdecode(b"fine\n\xff"))
     assert found.stdout == "FINE\n"
     refused(found, "Line 2 of the text is not UTF-8. Convert it, e.g. with iconv.")
 
 
-def test_standard_input_that_is_closed(monkeypatch):
+def test_closed_standard_input_is_a_one_line_error(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(TextError, match=r"Standard input is closed\. Give a text, or --input FILE\."):
         line_filter.stdin_windows()
@@ -574,7 +574,7 @@ def test_options_reach_the_translator(here, capitals):
     assert capitals.loaded == (Path("model.safetensors").absolute(), "cpu", wanted)
 
 
-def test_alignments_stand_in_the_details_on_request(here):
+def test_json_has_alignments_on_request(here):
     arguments = [*M, "--json", "--engine", "ctranslate2", "the old house\nhttps://example.org"]
     for request in ([], ["--alignments"]):
         found = onehop(*arguments, *request)
@@ -589,14 +589,14 @@ def test_alignments_stand_in_the_details_on_request(here):
     assert [target for _, target in alignment["pairs"]] == list(range(len(tokens)))
 
 
-def test_n_best_stand_in_the_details(here, capitals):
+def test_json_has_n_best(here, capitals):
     found = onehop(*M, "--json", "--n-best", "2", "--beam", "3", "a contract", "--keep", "x")
     (details,) = map(json.loads, found.stdout.splitlines())
     assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["A CONTRACT", "A CONTRACT!"]
     assert capitals.calls == [(["a contract"], 2)]
 
 
-def test_glossary_and_kept_words(here, capitals):
+def test_unmet_glossary_terms_and_kept_words_are_reported(here, capitals):
     Path("terms.tsv").write_text("bird\tVogel\n")
     found = onehop(*M, "a bird flies to Anna", "--glossary", "terms.tsv", "--keep", "Anna", "--json")
     assert [t["target"] for t in json.loads(found.stdout)["unmet"]] == ["Vogel", "Anna"]
@@ -606,7 +606,7 @@ def test_glossary_and_kept_words(here, capitals):
     )
 
 
-def test_many_warnings_of_a_kind_are_counted(here, capitals):
+def test_repeated_warnings_are_counted(here, capitals):
     found = onehop(*M, "--keep", "x", stdin=b"an x\n" * 15)
     lines = found.stderr.splitlines()
     assert lines[9:] == [
@@ -638,7 +638,7 @@ def test_another_language_is_reported_once(here, capitals, lines, warning):
 GIVEN_BACK = "onehop: The text seems to be in German (de) already. It is given back. Give --from if it is not.\n"
 
 
-def test_a_text_in_the_target_language_is_given_back(install, tmp_path):
+def test_a_text_in_the_target_language_is_returned_unchanged(install, tmp_path):
     install("en-de", "de-en", "en-fr")
     found = onehop("translate", "--to", "de", GERMAN)
     assert (found.stdout, found.stderr, found.exit_code) == (f"{GERMAN}\n", GIVEN_BACK, 0)
@@ -650,7 +650,7 @@ def test_a_text_in_the_target_language_is_given_back(install, tmp_path):
     assert out.read_bytes() == document.read_bytes()
 
 
-def test_files_that_were_not_looked_at_are_not_given_back(install, tmp_path):
+def test_several_files_in_the_target_language_are_refused(install, tmp_path):
     install("en-de", "de-en", "en-fr")
     for name, text in (("a.txt", GERMAN), ("b.txt", ENGLISH)):
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -658,7 +658,7 @@ def test_files_that_were_not_looked_at_are_not_given_back(install, tmp_path):
     refused(found, "The text seems to be in German (de) already. Give --from if it is not.")
 
 
-def test_without_the_identifier_nothing_is_told(here, capitals, monkeypatch):
+def test_without_the_identifier_there_is_no_language_warning(here, capitals, monkeypatch):
     monkeypatch.setattr(language_id, "identifier_version", lambda: None)
     assert onehop(*M, GERMAN).stderr == ""
 
@@ -700,7 +700,7 @@ def two_models(here):
     return here
 
 
-def test_models_have_names(two_models):
+def test_models_are_found_by_name(two_models):
     assert registry.installed() == {
         "first": two_models / "models/first.safetensors",
         "other": two_models / "models/other/model.safetensors",
@@ -711,7 +711,7 @@ def test_models_have_names(two_models):
     assert registry.find_model("models/other") == Path("models/other/model.safetensors")
 
 
-def test_parts_of_a_model_are_no_models(two_models):
+def test_shards_are_not_listed_as_models(two_models):
     stored = read_model("model.safetensors")
     write_shards("models/parted.safetensors", stored)
     assert len(list(Path("models").glob("parted*"))) > 1
@@ -737,13 +737,13 @@ def test_parts_of_a_model_are_no_models(two_models):
         ),
     ],
 )
-def test_a_model_that_is_not_found(two_models, name, languages, message):
+def test_an_unknown_model_name_is_an_error(two_models, name, languages, message):
     with pytest.raises(ModelFileError) as caught:
         registry.find_model(name, *languages)
     assert str(caught.value).startswith(message)
 
 
-def test_where_no_model_is_found_the_ways_through_english_are_named_too(monkeypatch):
+def test_the_error_for_a_missing_pair_lists_pivots(monkeypatch):
     known = {"a": ("en", "de"), "b": ("de", "en"), "c": ("en", "fr"), "d": ("fr", "en"), "e": ("de", "fr")}
     monkeypatch.setattr(registry, "translators", lambda: known)
     with pytest.raises(
@@ -760,7 +760,7 @@ def test_where_no_model_is_found_the_ways_through_english_are_named_too(monkeypa
         ({"source": "fr", "target": "it"}, [None, None], "Choose one with --model, or give --from and --to."),
     ],
 )
-def test_the_remedy_names_only_what_tells_models_apart(here, second, asked, remedy):
+def test_the_remedy_names_only_distinguishing_options(here, second, asked, remedy):
     stored = read_model("model.safetensors")
     Path("models").mkdir()
     write_model("models/first.safetensors", stored)
@@ -770,7 +770,7 @@ def test_the_remedy_names_only_what_tells_models_apart(here, second, asked, reme
     assert str(caught.value) == f"Several models are installed: first, other. {remedy}"
 
 
-def test_a_file_that_is_no_model_does_not_count(two_models):
+def test_a_file_that_is_no_model_is_ignored(two_models):
     Path("models/bad.safetensors").write_bytes(b"no")
     assert registry.find_model(None, target="de") == two_models / "models/first.safetensors"
     with pytest.raises(ModelFileError, match=r"^Several models are installed: first, other\."):
@@ -786,14 +786,14 @@ def test_a_file_that_is_no_model_does_not_count(two_models):
     assert "no model, as `onehop models list` explains: bad" in folders
 
 
-def test_no_model_is_installed(here):
+def test_no_installed_model_is_an_error(here):
     assert onehop("models", "list").stdout == (
         "No model is installed. Give a .safetensors file (onehop train makes one, onehop demo reverse a small one), "
         f"or put it into {here}/models.\n"
     )
 
 
-def test_the_models_of_another_language_are_refused(two_models):
+def test_models_of_another_language_are_refused(two_models):
     with pytest.raises(SettingsError, match="from en to fr, not from en to de"):
         registry.find_model("other", None, "de")
 
@@ -845,7 +845,7 @@ def test_the_number_format_of_a_model(here, store, shown):
         ({"HOME": "/h"}, "/h/.local/share/onehop/models"),
     ],
 )
-def test_where_the_users_models_lie(monkeypatch, environment, folder):
+def test_the_folder_of_user_models(monkeypatch, environment, folder):
     for name in ("ONEHOP_MODELS", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
@@ -880,7 +880,7 @@ def test_the_cache_is_shown_and_cleared(tmp_path, monkeypatch):
     assert (tmp_path / "mine").exists()
 
 
-def test_doctor_says_what_is_there(here):
+def test_doctor_lists_the_installation(here):
     shown = onehop("doctor")
     assert shown.exit_code == 0
     for text in ("onehop 0.", "\n  torch ", "\n  sentencex 1.", "cores", "\nEngines\n", f"models: {here}/models"):
@@ -888,7 +888,7 @@ def test_doctor_says_what_is_there(here):
     assert "cannot be found out" not in shown.stdout
 
 
-def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
+def test_doctor_lists_missing_extras_with_their_command(monkeypatch):
     monkeypatch.setattr(doctor, "version", lambda name: (_ for _ in ()).throw(doctor.PackageNotFoundError(name)))
     assert "sentencex is missing: pip install sentencex" in list(doctor.installation())
     monkeypatch.setattr(doctor, "install_command", lambda *extras: " ".join(extras))
@@ -908,7 +908,7 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(monkeypatch):
         ({"url": "https://host/x.whl"}, ["data"], False, 'install "onehop[data]"'),
     ],
 )
-def test_doctor_says_the_command_that_fits(monkeypatch, tmp_path, origin, extras, gpu, command):
+def test_doctor_shows_the_command_for_this_installation(monkeypatch, tmp_path, origin, extras, gpu, command):
     told = SimpleNamespace(read_text=lambda name: None if origin is None else json.dumps(origin))
     monkeypatch.setattr(doctor, "distribution", lambda name: told)
     monkeypatch.setattr(doctor, "NVIDIA", tmp_path if gpu else tmp_path / "none")
@@ -919,7 +919,7 @@ def test_doctor_says_the_command_that_fits(monkeypatch, tmp_path, origin, extras
     assert doctor.install_command(*extras) == f"uv pip {command}"
 
 
-def test_doctor_survives_broken_packages(monkeypatch, tmp_path):
+def test_doctor_works_with_broken_packages(monkeypatch, tmp_path):
     def broken(name):
         raise OSError("libfoo.so:\ncannot open")
 
@@ -932,7 +932,7 @@ def test_doctor_survives_broken_packages(monkeypatch, tmp_path):
     assert lines[-1].startswith("  cache: ")
 
 
-def test_doctor_runs_where_packages_are_missing():
+def test_doctor_works_without_optional_packages():
     missing = ("numpy", "ctranslate2", "sentencepiece", "onehop.storage.registry")
     hidden = f"import sys; sys.modules.update(dict.fromkeys({missing}))"
     code = f"{hidden}; from onehop.cli import app; app()"
@@ -942,7 +942,7 @@ def test_doctor_runs_where_packages_are_missing():
     assert "Folders\n  cannot be found out: ModuleNotFoundError: " in found.stdout
 
 
-def test_doctor_knows_the_processor(monkeypatch, tmp_path):
+def test_doctor_shows_cpu_features(monkeypatch, tmp_path):
     (tmp_path / "cpu").write_text("model name\t: A CPU\nflags : fpu avx2 amx_int8\n\nmodel name\t: B\n")
     monkeypatch.setattr(doctor, "CPU_INFO", tmp_path / "cpu")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -951,7 +951,7 @@ def test_doctor_knows_the_processor(monkeypatch, tmp_path):
     assert " cores, OMP_NUM_THREADS=3" in cores
 
 
-def test_doctor_knows_gpus(monkeypatch):
+def test_doctor_shows_gpus(monkeypatch):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     card = type("Card", (), {"name": "H200", "total_memory": 139 * 2**30})
@@ -959,7 +959,7 @@ def test_doctor_knows_gpus(monkeypatch):
     assert list(doctor.gpu()) == ["cuda:0 H200, 139 GiB"]
 
 
-def test_a_beam_that_memory_cannot_hold_is_refused():
+def test_a_beam_too_large_for_memory_is_refused():
     found = onehop("translate", "Hello.", "--beam", "100000")
     said = "onehop: --beam is 100000. It must be at most 1000: hypotheses followed at a time; 1: greedy.\n"
     assert (found.stderr, found.stdout, found.exit_code) == (said, "", 2)

@@ -62,7 +62,7 @@ def joined(batches: list[Batch]) -> dict[str, list[int]]:
 
 
 @given(corpora, st.data())
-def test_packing_equals_a_plain_one(corpus, data):
+def test_packing_equals_a_plain_python_reference(corpus, data):
     chosen = data.draw(st.lists(st.integers(0, len(corpus) - 1), min_size=1, max_size=20))
     batch = pack(pairs_of(corpus), np.array(chosen))
     assert as_lists(batch) == packed_plainly([corpus[i] for i in chosen])
@@ -100,7 +100,7 @@ def test_the_order_depends_on_seed_and_epoch_alone():
     assert Epoch(pairs, 50, 1, 0, shuffle=False).order.tolist() == list(range(200))
 
 
-def test_any_batch_is_reached_directly():
+def test_any_batch_can_be_computed_directly():
     pairs = pairs_of(random_corpus(200))
     iterated = [as_lists(b) for b in Epoch(pairs, 50, 1, 7)]
     epoch = Epoch(pairs, 50, 1, 7)
@@ -109,7 +109,7 @@ def test_any_batch_is_reached_directly():
         assert as_lists(epoch[i]) == iterated[i]
 
 
-def test_a_sentence_that_does_not_fit():
+def test_a_sentence_larger_than_the_budget_is_refused():
     with pytest.raises(SettingsError) as e:
         Epoch(pairs_of([([5], [5]), ([5] * 9, [5])]), 8, 1, 0)
     assert str(e.value) == (
@@ -123,7 +123,7 @@ def test_a_sentence_that_does_not_fit():
 
 
 @given(small_corpora, st.integers(1, 9))
-def test_shares_make_up_the_batch(corpus, of):
+def test_shares_of_processes_add_up_to_the_batch(corpus, of):
     batch = pack(pairs_of(corpus), np.arange(len(corpus)))
     shares = [batch.share(rank, of) for rank in range(of)]
     assert joined(shares) == as_lists(batch)
@@ -132,7 +132,7 @@ def test_shares_make_up_the_batch(corpus, of):
     assert all(share.tokens <= most for share in shares)
 
 
-def test_halves_and_parts_make_up_the_batch():
+def test_halves_and_parts_add_up_to_the_batch():
     corpus = random_corpus(7)
     batch = pack(pairs_of(corpus), np.arange(7))
     assert joined(list(batch.halves())) == as_lists(batch)
@@ -140,7 +140,7 @@ def test_halves_and_parts_make_up_the_batch():
     assert as_lists(batch.part(2, 5)) == packed_plainly(corpus[2:5])
 
 
-def test_twice():
+def test_twice_repeats_every_sentence():
     corpus = random_corpus(5)
     batch = pack(pairs_of(corpus), np.arange(5))
     assert as_lists(batch.twice()) == packed_plainly(corpus + corpus)
@@ -150,7 +150,7 @@ def test_twice():
 
 
 @given(small_corpora)
-def test_filled_batches_have_one_shape_and_no_position_without_a_sentence(corpus):
+def test_padded_batches_have_one_shape_and_no_empty_position(corpus):
     batch = pack(pairs_of(corpus), np.arange(len(corpus)))
     filled = batch.filled(rows=64, sentences=16, longest=10)
     for ids, lengths in ((filled.src, filled.src_lengths), (filled.tgt, filled.tgt_lengths)):

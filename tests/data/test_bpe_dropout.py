@@ -1,4 +1,4 @@
-"""BPE-dropout: other pieces, the same text, decided by seed and epoch alone."""
+"""BPE-dropout: other pieces, the same text, determined by seed and epoch."""
 
 import random
 import subprocess
@@ -50,7 +50,7 @@ def resegment(pairs: Pairs, tokenizer: Tokenizer, dropout: float, *, epoch: int,
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_closing_ends_the_processes_and_an_epoch_that_is_being_made(tokenizer, pairs, processes, monkeypatch):
+def test_closing_ends_the_processes_and_a_running_epoch(tokenizer, pairs, processes, monkeypatch):
     begun, go_on, ended = Event(), Event(), []
 
     def chunks(*_):
@@ -77,7 +77,7 @@ def test_closing_ends_the_processes_and_an_epoch_that_is_being_made(tokenizer, p
     assert active_children() == []
 
 
-def test_other_pieces_same_text(tokenizer, pairs):
+def test_dropout_changes_pieces_but_not_the_text(tokenizer, pairs):
     other = resegment(pairs, tokenizer, 0.2, seed=1, epoch=0)
     assert len(other) == len(pairs)
     for i in range(len(pairs)):
@@ -90,14 +90,14 @@ def test_other_pieces_same_text(tokenizer, pairs):
     assert other.src_lengths.tolist() == [len(other.src(i)) for i in range(len(other))]
 
 
-def test_without_dropout_the_segmentation_is_sentencepiece_s(tokenizer, pairs):
+def test_without_dropout_the_segmentation_equals_sentencepieces(tokenizer, pairs):
     segmenter = Segmenter(tokenizer, 0.0, "key")
     assert segmenter.segment(pairs.source.lists(), "place") == pairs.source.lists()
     assert segmenter.segment(pairs.target.lists(), "place") == pairs.target.lists()
     assert content(resegment(pairs, tokenizer, 0.0, seed=1, epoch=0)) == content(pairs)
 
 
-def test_dropout_near_one_leaves_characters(tokenizer):
+def test_dropout_near_one_gives_characters(tokenizer):
     segmenter = Segmenter(tokenizer, 0.999999, "key")
     assert tokenizer.tokens(segmenter.word("house", 0)) == list("▁house")
 
@@ -111,7 +111,7 @@ def test_bpe_dropout_resegments_words_at_the_expected_rate(tokenizer):
     assert np.mean(split) == pytest.approx(0.3, abs=0.03)
 
 
-def test_seed_and_epoch_decide(tokenizer, pairs):
+def test_seed_and_epoch_determine_the_segmentation(tokenizer, pairs):
     def run(seed: int, epoch: int) -> list[list[list[int]]]:
         return content(resegment(pairs, tokenizer, 0.1, seed=seed, epoch=epoch))
 
@@ -132,8 +132,8 @@ def test_the_cache_does_not_matter(tokenizer, pairs, monkeypatch):
     assert content(resegment(pairs, tokenizer, 0.1, seed=1, epoch=0)) == usual
 
 
-def test_another_process_gets_the_same(tokenizer, tmp_path):
-    """What SentencePiece's own sampling does not give."""
+def test_another_process_gets_the_same_segmentation(tokenizer, tmp_path):
+    """SentencePiece's own sampling does not promise this."""
     (tmp_path / "m").write_bytes(tokenizer.model)
     program = (
         "import sys; from onehop.data.bpe_dropout import Segmenter; from onehop.text.tokenizer import Tokenizer\n"
@@ -156,7 +156,7 @@ def test_a_resegmentation_that_is_too_long_is_discarded(tokenizer, pairs):
         assert bound.src(i).tolist() == expected.src(i).tolist()
 
 
-def test_the_next_epoch_made_ahead_is_the_one_made_when_asked_for(tokenizer, pairs):
+def test_a_prefetched_epoch_equals_one_made_on_demand(tokenizer, pairs):
     with closing(Resegmenter(pairs, tokenizer, 0.1, seed=1, processes=2)) as ahead:
         one_after_the_other = [content(ahead.epoch(number)) for number in (0, 1, 5, 2)]
     asked_for = [content(resegment(pairs, tokenizer, 0.1, seed=1, epoch=number)) for number in (0, 1, 5, 2)]

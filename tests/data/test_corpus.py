@@ -1,4 +1,4 @@
-"""Reading parallel text: every way it comes, and every way it can be wrong."""
+"""Reading parallel text: all input formats, and all errors."""
 
 import gzip
 import lzma
@@ -52,7 +52,7 @@ def zstd(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("suffix", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstd)]
 )
-def test_tsv_and_aligned_files_read_the_same_whatever_packs_them(tmp_path, suffix, pack):
+def test_tsv_and_aligned_files_read_the_same_in_every_compression(tmp_path, suffix, pack):
     (tmp_path / f"all.tsv{suffix}").write_bytes(pack(TSV))
     (tmp_path / f"all.en{suffix}").write_bytes(pack(b"\n".join(p[0] for p in PAIRS)))
     (tmp_path / f"all.de{suffix}").write_bytes(pack(b"\n".join(p[1] for p in PAIRS)))
@@ -66,7 +66,7 @@ def test_concatenated_archives_are_read_to_the_end(tmp_path, suffix, pack):
     assert pairs_of(only(f"a.tsv{suffix}", tmp_path), 4096) == PAIRS * 20_001
 
 
-def test_the_language_can_stand_in_the_folder_too(tmp_path):
+def test_the_language_may_be_in_the_folder_name(tmp_path):
     for lang, side in (("en", 0), ("de", 1)):
         (tmp_path / lang).mkdir()
         (tmp_path / lang / f"x.{lang}").write_bytes(b"\n".join(p[side] for p in PAIRS))
@@ -78,7 +78,7 @@ def test_only_a_newline_ends_a_line(tmp_path):
     assert pairs_of(only("a.tsv", tmp_path)) == [(b"one", b"ein\xe2\x80\xa8s"), (b"two\x0b\x85", b"zwei")]
 
 
-def test_a_pattern_means_its_files_in_the_order_of_their_names(tmp_path):
+def test_a_pattern_matches_files_in_the_order_of_their_names(tmp_path):
     for name in ("b.tsv", "a.tsv", "c.txt"):
         (tmp_path / name).write_bytes(TSV)
     assert [f.name for f in find_files(["*.tsv"], tmp_path, "en", "de")] == ["a.tsv", "b.tsv"]
@@ -92,7 +92,7 @@ def test_consumed_bytes_reach_the_size_of_the_file(tmp_path):
     assert consumed[-1] == file.size
 
 
-def test_an_endless_line_is_cut(tmp_path, monkeypatch):
+def test_an_endless_line_is_truncated(tmp_path, monkeypatch):
     monkeypatch.setattr(corpus, "LONGEST_LINE", 10)
     (tmp_path / "a.tsv").write_bytes(b"a\tb\n12345\t7890123456789012345678\nc\td\n")
     assert pairs_of(only("a.tsv", tmp_path)) == [(b"a", b"b"), (b"12345", b"7890"), (b"c", b"d")]
@@ -109,32 +109,32 @@ def test_content_hash_knows_content_not_names(tmp_path):
 # --- errors ---------------------------------------------------------------------------------------------------
 
 
-def test_missing_file(tmp_path):
+def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(
         TextError, match=r"no\.tsv does not exist\. Give a pair of files written as name\.{lang}, a file"
     ):
         only("no.tsv", tmp_path)
 
 
-def test_one_of_two_files_is_missing(tmp_path):
+def test_a_missing_side_is_an_error(tmp_path):
     (tmp_path / "a.en").write_bytes(b"x\n")
     with pytest.raises(TextError, match=r"a\.de does not exist\. Give"):
         only("a.{lang}", tmp_path)
 
 
-def test_folder_instead_of_file(tmp_path):
+def test_a_folder_instead_of_a_file_is_an_error(tmp_path):
     (tmp_path / "a.tsv").mkdir()
     with pytest.raises(TextError, match=r"a\.tsv is a folder\. Give a pair of files"):
         only("a.tsv", tmp_path)
 
 
-def test_pattern_without_files(tmp_path):
+def test_a_pattern_without_files_is_an_error(tmp_path):
     with pytest.raises(TextError, match=r"No file matches .*\*\.tsv\. Correct the pattern or the data root\."):
         only("*.tsv", tmp_path)
 
 
 @pytest.mark.parametrize(("line", "found"), [("just text", "1 column"), ("a\tb\tc", "3 columns")])
-def test_first_line_without_two_columns(tmp_path, line, found):
+def test_a_first_line_without_two_columns_is_an_error(tmp_path, line, found):
     (tmp_path / "a.tsv").write_text(line + "\na\tb\n")
     with pytest.raises(TextError, match=rf"a\.tsv line 1 has {found}\. It must be source TAB target"):
         list(read_chunks(only("a.tsv", tmp_path)))
@@ -142,7 +142,7 @@ def test_first_line_without_two_columns(tmp_path, line, found):
 
 @pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
 @pytest.mark.parametrize("order", ["LE", "BE"])
-def test_utf16_and_utf32(tmp_path, encoding, order):
+def test_utf16_and_utf32_are_refused(tmp_path, encoding, order):
     (tmp_path / "a.tsv").write_bytes("\ufeffGuten\tTag\n".encode(f"{encoding}-{order}"))
     expected = rf"a\.tsv is {encoding} \(line 1\), not UTF-8\. Convert it: iconv -f {encoding} -t UTF-8 a\.tsv"
     with pytest.raises(TextError, match=expected):
@@ -150,7 +150,7 @@ def test_utf16_and_utf32(tmp_path, encoding, order):
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".zst", zstd)])
-def test_damaged_archive(tmp_path, suffix, pack):
+def test_a_damaged_archive_is_an_error(tmp_path, suffix, pack):
     packed = pack(os.urandom(5000).hex().encode())
     (tmp_path / f"cut.tsv{suffix}").write_bytes(packed[: len(packed) // 2])
     (tmp_path / f"other.tsv{suffix}").write_bytes(b"this is no archive at all")
@@ -159,7 +159,7 @@ def test_damaged_archive(tmp_path, suffix, pack):
             list(read_chunks(ParallelFile(name="x", paths=(tmp_path / f"{name}.tsv{suffix}",))))
 
 
-def test_a_file_that_vanishes_before_it_is_read(tmp_path):
+def test_a_file_deleted_before_reading_is_an_error(tmp_path):
     (tmp_path / "a.tsv").write_bytes(TSV)
     file = only("a.tsv", tmp_path)
     (tmp_path / "a.tsv").unlink()
@@ -167,7 +167,7 @@ def test_a_file_that_vanishes_before_it_is_read(tmp_path):
         list(read_chunks(file))
 
 
-def test_zstd_not_installed(tmp_path, monkeypatch):
+def test_a_missing_zstd_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "backports.zstd", None)
     (tmp_path / "a.tsv.zst").write_bytes(b"")
     with pytest.raises(MissingPackageError, match=r'backports\.zstd\. .*"onehop\[data\]", or unpack .*a\.tsv\.zst$'):
@@ -183,13 +183,13 @@ def sentence_lengths(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("lost", [1, 3])
 @pytest.mark.parametrize("place", [0, 250, 999])
 @pytest.mark.parametrize("which", [0, 1])
-def test_the_place_of_lost_lines_is_found(lost, place, which):
+def test_the_line_where_files_diverge_is_found(lost, place, which):
     sides = list(sentence_lengths(1000 + lost, seed=place + lost))
     sides[which] = np.delete(sides[which], slice(place, place + lost))
     assert abs(first_suspicious_line(*(side.tolist() for side in sides)) - (place + 1)) <= 2
 
 
-def test_unequal_line_counts(tmp_path):
+def test_unequal_line_counts_are_an_error(tmp_path):
     src, tgt = sentence_lengths(300, seed=0)
     (tmp_path / "a.en").write_text("".join("x" * n + "\n" for n in src))
     (tmp_path / "a.de").write_text("".join("x" * n + "\n" for n in np.delete(tgt, 120)))
@@ -200,7 +200,7 @@ def test_unequal_line_counts(tmp_path):
     assert abs(int(found[1]) - 121) <= 2
 
 
-def test_one_side_without_any_line(tmp_path):
+def test_an_empty_side_is_an_error(tmp_path):
     (tmp_path / "a.en").write_text("x\n")
     (tmp_path / "a.de").write_text("")
     with pytest.raises(TextError, match=r"has 1 lines and .*a\.de has 0\. .* Check line 1,"):
@@ -218,17 +218,17 @@ def test_one_side_without_any_line(tmp_path):
         ([], (), None),
     ],
 )
-def test_names_on_the_command_line(names, entries, languages):
+def test_file_names_on_the_command_line_give_the_languages(names, entries, languages):
     assert entries_from_names(names) == (entries, languages)
 
 
 @pytest.mark.parametrize("names", [["english", "german"], ["train.en", "test.de"], ["train.en", "train.de.gz"]])
-def test_two_names_that_are_no_pair(names):
+def test_two_names_without_a_common_stem_are_refused(names):
     with pytest.raises(TextError, match=r"are not named as a pair\. Name aligned files like train.en train.de"):
         entries_from_names(names)
 
 
-def test_names_without_a_partner_or_of_several_languages():
+def test_names_without_a_partner_or_of_several_languages_are_refused():
     with pytest.raises(TextError, match=r"^c\.en has no partner\. Name aligned files"):
         entries_from_names(["a.en", "a.de", "c.en"])
     with pytest.raises(TextError, match=r"^The files have 2 language pairs\. Give one language pair"):

@@ -47,7 +47,7 @@ def test_words_have_the_ids_of_the_whole_text(tokenizer):
     assert ids_of(WordIds(tokenizer), texts) == tokenizer.encode_batch(texts)
 
 
-def test_known_words_are_bounded_and_forgetting_them_changes_nothing(tokenizer, monkeypatch):
+def test_the_word_cache_is_bounded_and_does_not_change_ids(tokenizer, monkeypatch):
     monkeypatch.setattr(encode, "KNOWN_WORDS", 50)
     words = WordIds(tokenizer)
     assert ids_of(words, LINES) == tokenizer.encode_batch(LINES)
@@ -55,7 +55,7 @@ def test_known_words_are_bounded_and_forgetting_them_changes_nothing(tokenizer, 
 
 
 def test_long_words_are_not_cached(tokenizer):
-    """Where no spaces part the words, a word is a sentence; so many of those would fill the memory."""
+    """Without spaces a word is a whole sentence; caching those would fill the memory."""
     words, short, long = WordIds(tokenizer), "雨" * encode.KNOWN_LENGTH, "雨" * (encode.KNOWN_LENGTH + 1)
     assert ids_of(words, [f"{short} {long}"]) == [tokenizer.encode(f"{short} {long}")]
     assert set(words) == {short}
@@ -70,7 +70,7 @@ def test_long_words_are_not_cached(tokenizer):
         {"model_type": "word"},  # several unknown words are one piece
     ],
 )
-def test_a_given_vocabulary_that_looks_beyond_words_encodes_whole_texts(options):
+def test_a_vocabulary_with_pieces_across_words_encodes_whole_texts(options):
     tokenizer = given(**options)
     words = WordIds(tokenizer)
     assert not encodes_by_words(tokenizer)
@@ -87,7 +87,7 @@ def test_a_given_vocabulary_with_its_own_normalisation_encodes_by_words(options)
     assert ids_of(WordIds(tokenizer), texts) == tokenizer.encode_batch(texts)
 
 
-def test_a_side_is_the_texts_end_to_end(tokenizer):
+def test_a_side_is_the_concatenation_of_its_texts(tokenizer):
     words = WordIds(tokenizer)
     texts = ["Let's go", "", "home"]
     encoded = words.encode(texts)

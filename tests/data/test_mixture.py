@@ -1,4 +1,4 @@
-"""Weights of sources: how often each pair comes, whatever the seed and the epoch, and what an epoch alone decides."""
+"""Weights of sources: how often an epoch has each pair, for any seed and epoch."""
 
 from collections import Counter
 
@@ -25,18 +25,18 @@ weights = st.floats(0, 3.5, allow_nan=False) | st.sampled_from([0.0, 0.1, 0.5, 1
         (".tsv", ".tsv"),
     ],
 )
-def test_a_source_is_named_like_its_file_without_endings(file, name):
+def test_a_source_is_named_after_its_file_without_endings(file, name):
     assert source_name(file) == name
 
 
-def test_the_first_name_or_pattern_that_fits_counts():
+def test_the_first_matching_name_or_pattern_counts():
     names = ["europarl-0", "europarl-1", "tatoeba", "chat"]
     table = {"europarl-1": 2.0, "europarl-*": 0.5, "tatoeba": 3}
     assert weights_of(names, table, "train.weights") == [0.5, 2.0, 3, 1.0]
     assert weights_of(names, None, "train.weights") == [1.0] * 4
 
 
-def test_a_name_that_fits_no_source_is_answered_with_the_sources():
+def test_an_unknown_source_name_is_an_error_that_lists_the_sources():
     with pytest.raises(SettingsError) as e:
         weights_of(["tatoeba", "chat", "chat"], {"tatoba": 2.0}, "train.weights")
     assert str(e.value) == "train.weights names 'tatoba', which matches no source. There are: tatoeba, chat."
@@ -61,7 +61,7 @@ def test_each_pair_occurs_as_often_as_its_weight(size, weight, seed, epoch):
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5), st.integers(0, 20))
-def test_a_source_of_weight_one_in_n_is_seen_whole_in_n_epochs(size, n, seed, first):
+def test_a_source_of_weight_one_nth_is_complete_after_n_epochs(size, n, seed, first):
     part = SourcePart("a", 3, 3 + size, 1 / n)
     seen = Counter(np.concatenate([drawn([part], seed, e) for e in range(first * n, (first + 1) * n)]).tolist())
     missed = size - len(seen)
@@ -69,7 +69,7 @@ def test_a_source_of_weight_one_in_n_is_seen_whole_in_n_epochs(size, n, seed, fi
     assert max(seen.values()) <= 2
 
 
-def test_seed_and_epoch_alone_decide():
+def test_the_mixture_depends_on_seed_and_epoch_only():
     parts = [SourcePart("a", 0, 50, 0.5), SourcePart("b", 50, 100, 1.5)]
     np.random.seed(3)  # the global generator must not matter
     orders = {(seed, epoch): tuple(drawn(parts, seed, epoch)) for seed in range(3) for epoch in range(2)}
@@ -86,7 +86,7 @@ def pairs_with(parts: list[SourcePart]) -> Pairs:
     return Pairs(side, side, parts)
 
 
-def test_an_epoch_follows_the_weights_and_any_batch_is_reached_directly():
+def test_an_epoch_follows_the_weights_and_any_batch_can_be_computed_directly():
     pairs = pairs_with([SourcePart("a", 0, 60, 0.0), SourcePart("b", 60, 100, 2.25)])
     epoch = Epoch(pairs, 50, 1, 4)
     assert Counter(Counter(epoch.order.tolist()).values()) == {2: 30, 3: 10}
@@ -105,7 +105,7 @@ def test_weights_of_one_change_nothing():
 # --- in a sample ----------------------------------------------------------------------------------------------
 
 
-def test_quotas_are_in_proportion_and_never_more_than_there_is():
+def test_quotas_are_proportional_and_bounded_by_the_source():
     assert quotas([1000, 100], [0.1, 1.0], 100) == [50, 50]
     assert quotas([1000, 10], [1.0, 100.0], 1000) == [500, 10]
     assert quotas([1000, 10], [1.0, 0.0], 1000) == [1000, 0]

@@ -1,4 +1,4 @@
-"""What a batch asks: hidden words in the right share, classes alone, images moved by a pixel."""
+"""Labels of batches: masked tokens at the right rate, class labels only, images shifted by a pixel."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""From raw text to a token store: what goes in, what is left out, and the same bytes whatever happens."""
+"""From raw text to a token store: input, filters, and identical bytes after any interruption."""
 
 import gc
 import gzip
@@ -90,7 +90,7 @@ def corpus(tmp_path):
 # --- what comes out -------------------------------------------------------------------------------------------
 
 
-def test_ids_decode_to_the_text_and_every_pair_is_somewhere(corpus):
+def test_ids_decode_to_the_text_and_no_pair_is_lost(corpus):
     store = prepare(settings(), corpus / "store", root=corpus, processes=1)
     train, valid = texts(store, "train"), texts(store, "valid")
     assert len(valid) == store.report.valid == 20
@@ -103,7 +103,7 @@ def test_ids_decode_to_the_text_and_every_pair_is_somewhere(corpus):
     assert not (corpus / "store.partial").exists()
 
 
-def test_nothing_of_the_mixed_files_is_cut_off_for_validation(corpus):
+def test_validation_takes_no_pairs_of_mixed_files(corpus):
     alone = prepare(settings(), corpus / "alone", root=corpus, processes=1)
     write_tsv(corpus / "general.tsv", sentences(300, seed=1))
     store = prepare(settings(mix=("general.tsv",)), corpus / "store", root=corpus, processes=1)
@@ -125,14 +125,14 @@ def test_text_is_normalised(corpus):
         assert target.startswith("Milch kaffee ")
 
 
-def test_validation_is_spread_over_the_corpus_and_never_most_of_it(corpus):
+def test_validation_pairs_are_evenly_spaced_and_at_most_a_tenth(corpus):
     store = prepare(settings(valid_size=300), corpus / "store", root=corpus, processes=1)
     order = {pair: i for i, pair in enumerate(sentences(400))}
     places = [order[pair] for pair in texts(store, "valid")]
     assert places == [5 + 10 * i for i in range(40)]
 
 
-def test_training_pairs_like_a_cut_validation_pair_are_left_out(corpus):
+def test_training_pairs_equal_to_validation_pairs_are_dropped(corpus):
     pairs = sentences(400)
     pairs[0] = (pairs[5][0], "der Baum und der Fluss und der Vogel")  # pair 5 is cut off
     write_tsv(corpus / "a.tsv", pairs)
@@ -142,7 +142,7 @@ def test_training_pairs_like_a_cut_validation_pair_are_left_out(corpus):
     assert store.report.train == 359
 
 
-def test_validation_files(corpus):
+def test_validation_files_are_used_whole(corpus):
     write_tsv(corpus / "v.tsv", [*sentences(3, seed=9), ("only one side", ""), sentences(1)[0]])
     store = prepare(settings(valid=("v.tsv",)), corpus / "store", root=corpus, processes=1)
     assert texts(store, "valid") == [*sentences(3, seed=9), sentences(1)[0]]
@@ -151,7 +151,7 @@ def test_validation_files(corpus):
     assert "1 validation line dropped: empty or not readable." in store.report.notes
 
 
-def test_so_many_pairs_of_each_validation_file(corpus):
+def test_valid_most_limits_each_validation_file(corpus):
     long, short = sentences(9, seed=9), sentences(2, seed=8)
     write_tsv(corpus / "v.tsv", long)
     write_tsv(corpus / "w.tsv", short)
@@ -161,7 +161,7 @@ def test_so_many_pairs_of_each_validation_file(corpus):
     assert store.report.dropped["test"].count == 1  # what is not validated on is held out too
 
 
-def test_validation_pairs_that_are_too_long_are_noted(corpus):
+def test_overlong_validation_pairs_are_reported(corpus):
     long = (" ".join(["tree"] * 200), " ".join(["Baum"] * 200))
     write_tsv(corpus / "v.tsv", [*sentences(3, seed=9), long])
     store = prepare(settings(valid=("v.tsv",), longest=60), corpus / "store", root=corpus, processes=1)
@@ -236,7 +236,7 @@ def test_the_report_on_plain_text_adds_up_and_speaks_of_texts(tmp_path):
     assert not any(word in line for line in lines for word in ("side", "pair", "columns", "→"))
 
 
-def test_switched_off_filters_keep_their_pairs(tmp_path):
+def test_disabled_filters_drop_nothing(tmp_path):
     write_tsv(tmp_path / "a.tsv", [*sentences(50), *sentences(5), *[(f"Tom {w}", f"Tom {w}") for w in ENGLISH[:5]]])
     chosen = settings(duplicates=False, identical=False)
     assert prepare(chosen, tmp_path / "s", root=tmp_path, processes=1).report.dropped["duplicate"].count == 0
@@ -320,7 +320,7 @@ def test_the_store_knows_the_source_of_each_pair(three_sources):
     assert not store.pairs("valid", {"a": 2}).parts
 
 
-def test_the_vocabulary_can_be_learned_from_some_sources_more(three_sources, monkeypatch):
+def test_tokenizer_weights_change_the_vocabulary_sample(three_sources, monkeypatch):
     seen: list[str] = []
 
     def learn(texts_seen, tokenizer_settings):
@@ -339,7 +339,7 @@ def test_the_vocabulary_can_be_learned_from_some_sources_more(three_sources, mon
     assert store.description["made_from"]["tokenizer"]["weights"] == {"a": 0.1, "talk-2": 0}
 
 
-def test_a_weight_for_a_source_that_is_not_there(three_sources):
+def test_a_weight_for_an_unknown_source_is_refused(three_sources):
     learned = TokenizerSettings(vocab_size=420, weights={"talks": 2})
     chosen = replace(settings("a.tsv", "talk-*.tsv"), tokenizer=learned)
     message = r"tokenizer\.weights names 'talks', which matches no source\. There are: a, talk-1, talk-2\."
@@ -350,17 +350,17 @@ def test_a_weight_for_a_source_that_is_not_there(three_sources):
 # --- errors ---------------------------------------------------------------------------------------------------
 
 
-def test_no_training_text(tmp_path):
+def test_missing_training_text_is_refused(tmp_path):
     with pytest.raises(TextError, match=r"No training text is given\. Name files on the command line or in data"):
         prepare(Settings(), tmp_path / "store")
 
 
-def test_no_standard_input(tmp_path):
+def test_missing_standard_input_is_refused(tmp_path):
     with pytest.raises(TextError, match=r"but there is no standard input\. Pipe a TSV into the command\."):
         prepare(settings("-"), tmp_path / "store")
 
 
-def test_a_file_in_another_encoding(tmp_path):
+def test_a_file_in_another_encoding_is_refused(tmp_path):
     pairs = [(a, b + " grün") for a, b in sentences(50)]
     lines = "".join(f"{a}\t{b}\n" for a, b in pairs)
     (tmp_path / "a.tsv").write_bytes(b"fine\tgut\n" + lines.encode("latin-1"))
@@ -383,7 +383,7 @@ def test_the_one_of_two_files_that_is_in_another_encoding_is_named(tmp_path, bad
     )
 
 
-def test_nothing_left(corpus):
+def test_a_corpus_without_remaining_pairs_is_an_error(corpus):
     write_tsv(corpus / "b.tsv", [("same", "same"), ("equal", "equal")])
     with pytest.raises(
         TextError, match=r"Of 2 training pairs none are left .*\. Most common reason: identical sides\."
@@ -404,7 +404,7 @@ def test_nothing_left(corpus):
         prepare(settings(valid=("empty.tsv",)), corpus / "store", root=corpus, processes=1)
 
 
-def test_preparing_again_keeps_the_store_and_says_so(corpus):
+def test_preparing_again_keeps_the_store(corpus):
     recorder = Recorder()
     first = prepare(settings(), corpus / "store", root=corpus, processes=1)
     times = {p.name: p.stat().st_mtime_ns for p in first.path.iterdir()}
@@ -415,7 +415,7 @@ def test_preparing_again_keeps_the_store_and_says_so(corpus):
     assert not (corpus / "store.partial").exists()
 
 
-def test_another_store_is_replaced_only_by_force(corpus):
+def test_a_different_store_is_replaced_only_with_force(corpus):
     prepare(settings(), corpus / "store", root=corpus, processes=1)
     other = settings(ratio=2.0)
     message = r"was made differently: data\.ratio was 3\.0, now it is 2\.0\. Give another folder with -o, or --force"
@@ -429,7 +429,7 @@ def test_another_store_is_replaced_only_by_force(corpus):
     assert store.report.read == 300
 
 
-def test_a_damaged_store_is_replaced_only_by_force(corpus):
+def test_a_damaged_store_is_replaced_only_with_force(corpus):
     store = prepare(settings(), corpus / "store", root=corpus, processes=1)
     (store.path / "train.src.ids").unlink()
     with pytest.raises(StoreError, match=r"lacks its file train\.src\.ids\. Make it again with --force, or give"):
@@ -437,7 +437,7 @@ def test_a_damaged_store_is_replaced_only_by_force(corpus):
     prepare(settings(), corpus / "store", root=corpus, processes=1, force=True).verify()
 
 
-def test_a_training_beside_a_store_is_not_replaced(corpus):
+def test_a_folder_that_also_holds_a_run_is_not_replaced(corpus):
     prepare(settings(), corpus / "store", root=corpus, processes=1)
     (corpus / "store" / "run.json").write_text("{}")
     with pytest.raises(StoreError, match=r"store also holds a training run\. Give another folder with -o\."):
@@ -463,7 +463,7 @@ def test_a_second_process_is_refused(corpus):
         prepare(settings(), corpus / "store", root=corpus, processes=1)
 
 
-def test_a_folder_that_cannot_be_written(corpus):
+def test_an_unwritable_folder_is_refused(corpus):
     (corpus / "file").write_text("")
     with pytest.raises(StoreError, match=r"store\.partial cannot be written: .*\. Give another -o\."):
         prepare(settings(), corpus / "file" / "store", root=corpus, processes=1)
@@ -489,7 +489,7 @@ def test_an_error_leaves_no_process_and_no_open_file(corpus, stage):
     assert [file.name for file in opened if str(corpus) in str(file.name)] == []
 
 
-def test_full_disk(corpus, monkeypatch):
+def test_a_full_disk_is_a_one_line_error(corpus, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Pairs in files of records: each format gives the same store, and each way it can be wrong is told."""
+"""Pairs in files of records: each format gives the same store, and each error is reported."""
 
 import csv
 import gzip
@@ -105,7 +105,7 @@ def from_tsv(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_each_format_makes_the_same_store_as_tsv(name, tmp_path, from_tsv):
+def test_every_format_gives_the_same_store_as_tsv(name, tmp_path, from_tsv):
     (tmp_path / name).write_bytes(written(name, sentences(400)))
     store = prepare(settings(name), tmp_path / "store", root=tmp_path, processes=1)
     assert store.hash == from_tsv
@@ -113,7 +113,7 @@ def test_each_format_makes_the_same_store_as_tsv(name, tmp_path, from_tsv):
 
 
 @pytest.mark.parametrize("make", [table, translations])
-def test_a_folder_of_hugging_face_makes_the_same_store_as_tsv(make, tmp_path, from_tsv):
+def test_a_hugging_face_folder_gives_the_same_store_as_tsv(make, tmp_path, from_tsv):
     pairs = sentences(400)
     write_dataset(tmp_path / "mine", make(pairs[:150]), make(pairs[150:]))
     store = prepare(settings("mine"), tmp_path / "store", root=tmp_path, processes=1)
@@ -188,7 +188,7 @@ def test_bytes_that_are_not_utf8_are_counted(tmp_path):
     assert read("a.csv", tmp_path) == [(b"sch\xf6n", b"pretty"), (b"a", b"b")]
 
 
-def test_a_quote_without_an_end_costs_some_rows_and_no_memory(tmp_path):
+def test_an_unclosed_quote_loses_some_rows_but_no_memory(tmp_path):
     rows = "".join(f"word {i},Wort {i}\n" for i in range(30_000))
     (tmp_path / "a.csv").write_text(f'en,de\nfirst,erstes\n"open,nie\n{rows}')
     found = read("a.csv", tmp_path, size=4096)
@@ -263,7 +263,7 @@ def test_records_are_refused_as_plain_text(tmp_path):
         next(read_chunks(file, plain="lines"))
 
 
-def test_without_pyarrow(tmp_path, monkeypatch):
+def test_missing_pyarrow_is_named(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(as_parquet(table(PAIRS)))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     message = (
@@ -276,7 +276,7 @@ def test_without_pyarrow(tmp_path, monkeypatch):
 # --- bounded memory -------------------------------------------------------------------------------------------
 
 
-def test_tables_are_read_some_rows_at_a_time(tmp_path, monkeypatch):
+def test_tables_are_read_in_batches_of_rows(tmp_path, monkeypatch):
     """Also where a file was written as one batch."""
     monkeypatch.setattr(records, "ROWS", 10)
     pairs = sentences(100)
@@ -291,7 +291,7 @@ def test_tables_are_read_some_rows_at_a_time(tmp_path, monkeypatch):
         assert reader.consumed == file.size
 
 
-def test_a_segment_without_an_end_is_cut(tmp_path, monkeypatch):
+def test_an_unclosed_segment_is_truncated(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "LONGEST_LINE", 10)
     long = [("x " * 100_000, "kurz")]
     (tmp_path / "a.tmx").write_bytes(as_tmx(long))

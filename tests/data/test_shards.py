@@ -1,4 +1,4 @@
-"""A store in shards: the same pairs as on one machine, read as if they were one store."""
+"""A store in shards: the same pairs as a store of one machine, read as one store."""
 
 from functools import partial
 
@@ -34,7 +34,7 @@ def stores(tmp_path_factory):
     return whole, prepare(settings, folder / "sharded", root=folder, make=make)
 
 
-def test_the_shards_one_after_the_other_are_the_store(stores):
+def test_concatenated_shards_equal_the_store(stores):
     whole, sharded = stores
     assert len(sharded.description["shards"]) == 4
     for split in ("train", "valid"):
@@ -51,7 +51,7 @@ def test_the_shards_one_after_the_other_are_the_store(stores):
     sharded.verify()
 
 
-def test_batches_of_shards_are_those_of_the_store(stores):
+def test_batches_of_shards_equal_those_of_the_store(stores):
     one, two = (Epoch(store.pairs("train"), 500, seed=3, number=1) for store in stores)
     assert len(one) == len(two) > 10
     for a, b in zip(one, two, strict=True):
@@ -59,7 +59,7 @@ def test_batches_of_shards_are_those_of_the_store(stores):
         np.testing.assert_array_equal(a.labels, b.labels)
 
 
-def test_a_stopped_run_goes_on_and_ends_the_same(stores, tmp_path):
+def test_a_stopped_preparation_resumes_with_the_same_result(stores, tmp_path):
     class Dying(LocalRunner):
         def map(self, task, items):
             for i, result in enumerate(super().map(task, items)):

@@ -1,4 +1,4 @@
-"""The token store: what is written is what is read, and anything else is one clear line."""
+"""The token store: it round-trips, and every error is one line."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_pairs_round_trip(tmp_path, vocab_size, dtype):
     assert pairs.src(0).dtype == np.dtype(dtype)
 
 
-def test_sentences_are_views_that_cannot_be_written(folder):
+def test_sentences_are_read_only_views(folder):
     pairs = Store.open(folder).pairs("train")
     assert np.shares_memory(pairs.src(0), pairs.source.ids)
     with pytest.raises(ValueError, match="read-only"):
@@ -87,8 +87,8 @@ def test_an_empty_split_can_be_opened(tmp_path):
     assert pairs.src_lengths.tolist() == []
 
 
-def test_weights_need_a_store_that_knows_its_sources(folder):
-    """Stores that were made before sources were noted open and train as ever."""
+def test_weights_need_a_store_with_recorded_sources(folder):
+    """Stores made before sources were recorded still open and train."""
     store = Store.open(folder)
     assert store.sources == []
     assert not store.pairs("train", {}).parts
@@ -100,7 +100,7 @@ def test_weights_need_a_store_that_knows_its_sources(folder):
     )
 
 
-def test_part_of_a_side(folder):
+def test_a_part_of_a_side_can_be_read(folder):
     side = Store.open(folder).pairs("train").source
     assert side.between(1, 3).lists() == SRC[1:3]
     assert side.between(0, 4).lists() == SRC
@@ -108,7 +108,7 @@ def test_part_of_a_side(folder):
     assert side.lists() == SRC
 
 
-def test_unknown_split(folder):
+def test_an_unknown_split_is_an_error(folder):
     with pytest.raises(ValueError, match="no split 'test': there are train, valid"):
         Store.open(folder).pairs("test")
 
@@ -116,12 +116,12 @@ def test_unknown_split(folder):
 # --- errors ---------------------------------------------------------------------------------------------------
 
 
-def test_no_store(tmp_path):
+def test_a_missing_store_is_an_error(tmp_path):
     with pytest.raises(StoreError, match=r"There is no token store .*nowhere\. Make one with `onehop prepare`\."):
         Store.open(tmp_path / "nowhere")
 
 
-def test_foreign_folder_file_or_description(tmp_path):
+def test_foreign_folders_files_and_descriptions_are_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "store.json").write_text('{"format": "something"}')
@@ -130,21 +130,21 @@ def test_foreign_folder_file_or_description(tmp_path):
             Store.open(path)
 
 
-def test_description_that_is_no_json(folder):
+def test_a_description_that_is_no_json_is_refused(folder):
     (folder / "store.json").write_text("{")
     with pytest.raises(StoreError, match=r"is damaged: store\.json cannot be read\. Make it again"):
         Store.open(folder)
 
 
 @pytest.mark.parametrize("change", [{"hash": 3}, {"files": []}, {"source": None}, {"id_type": "<f8"}, {"version": "1"}])
-def test_description_with_values_of_other_types(folder, change):
+def test_a_description_with_wrong_types_is_refused(folder, change):
     description = json.loads((folder / "store.json").read_text())
     (folder / "store.json").write_text(json.dumps({**description, **change}))
     with pytest.raises(StoreError, match=rf"is damaged: store\.json has no valid {next(iter(change))}\. Make it again"):
         Store.open(folder)
 
 
-def test_later_format(folder):
+def test_a_newer_format_is_refused(folder):
     description = json.loads((folder / "store.json").read_text())
     (folder / "store.json").write_text(json.dumps({**description, "version": 99}))
     with pytest.raises(StoreError, match=r"has format 99; this onehop reads format 1\. Make it again"):
@@ -152,19 +152,19 @@ def test_later_format(folder):
 
 
 @pytest.mark.parametrize("name", ["train.src.ids", "valid.tgt.ends", "tokenizer.model"])
-def test_missing_file(folder, name):
+def test_a_missing_file_is_an_error(folder, name):
     (folder / name).unlink()
     with pytest.raises(StoreError, match=rf"lacks its file {name}\. Make it again"):
         Store.open(folder)
 
 
-def test_file_of_another_size(folder):
+def test_a_file_of_wrong_size_is_refused(folder):
     (folder / "train.tgt.ids").write_bytes(b"12")
     with pytest.raises(StoreError, match=r"is damaged: train\.tgt\.ids has 2 bytes instead of 18\. Make it again"):
         Store.open(folder)
 
 
-def test_vanished_after_opening(folder):
+def test_a_store_deleted_after_opening_is_an_error(folder):
     store = Store.open(folder)
     shutil.rmtree(folder)
     for use in (lambda: store.pairs("train"), lambda: store.tokenizer, store.verify):
@@ -174,7 +174,7 @@ def test_vanished_after_opening(folder):
         store.valid_text("src")
 
 
-def test_changed_content_is_found_by_verify_only(folder):
+def test_changed_content_is_found_only_by_verify(folder):
     ids = bytearray((folder / "train.src.ids").read_bytes())
     ids[0] ^= 1
     (folder / "train.src.ids").write_bytes(bytes(ids))
@@ -183,7 +183,7 @@ def test_changed_content_is_found_by_verify_only(folder):
         store.verify()
 
 
-def test_a_file_that_two_processes_write_at_once_is_one_of_theirs(tmp_path, monkeypatch):
+def test_concurrent_writes_leave_one_complete_file(tmp_path, monkeypatch):
     file, sync = tmp_path / "data.json", os.fsync
     other = "import sys, pathlib; from onehop.atomic import write_whole; "
     other += "write_whole(pathlib.Path(sys.argv[1]), b'other')"
@@ -200,7 +200,7 @@ def test_a_file_that_two_processes_write_at_once_is_one_of_theirs(tmp_path, monk
     assert os.listdir(tmp_path) == ["data.json"]
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 

@@ -1,4 +1,4 @@
-"""Work in order over processes."""
+"""Work spread over processes, with results in order."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_results_come_in_order_after_setup(processes):
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_items_are_drawn_only_a_little_ahead(processes):
+def test_items_are_read_only_a_little_ahead(processes):
     drawn = 0
 
     def items():
@@ -50,7 +50,7 @@ def test_items_are_drawn_only_a_little_ahead(processes):
     results.close()
 
 
-def test_a_killed_worker_is_an_error_not_a_wait():
+def test_a_killed_worker_is_an_error():
     with pytest.raises(OnehopError, match=r"A worker process ended unexpectedly\. .* If memory ran out, use fewer"):
         list(in_order(die, range(4), 2, set_offset, (0,)))
 

@@ -1,4 +1,4 @@
-"""What the explorer's page is given."""
+"""The data of the explorer's page."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_the_page_offers_a_dozen_edits_that_the_model_can_make(explorer, tracer)
     }
 
 
-def test_the_opening_sentence_comes_first_and_once(explorer, tracer):
+def test_the_opening_sentence_is_offered_first_and_only_once(explorer, tracer):
     assert explorer.about()["sentences"] == [TEXT, *ENGLISH]
     assert Explorer(tracer).about()["sentences"] == list(ENGLISH)
 
@@ -93,9 +93,7 @@ def test_a_model_is_offered_sentences_in_its_language(language, model_file, tmp_
     assert json.loads(page.read_text(encoding="utf-8")) == SENTENCES[language][0]
 
 
-def test_a_model_of_a_language_without_sentences_is_offered_no_english(
-    model_file, tmp_path, monkeypatch, opening_alone
-):
+def test_a_model_without_sample_sentences_in_its_language_gets_none(model_file, tmp_path, monkeypatch, opening_alone):
     other = Tracer.load(model_file, "cpu")
     monkeypatch.setattr(other.translator, "source", "fi")
     assert Explorer(other, "Puu.").about()["sentences"] == ["Puu."]
@@ -107,7 +105,7 @@ def test_a_model_of_a_language_without_sentences_is_offered_no_english(
     assert json.loads(page.read_text(encoding="utf-8")) == "Puu."
 
 
-def test_traces_are_remembered(explorer, monkeypatch):
+def test_traces_are_cached(explorer, monkeypatch):
     first = explorer.trace(TEXT)
     monkeypatch.setattr(Tracer, "trace", lambda *_: pytest.fail("it was computed again"))
     assert explorer.trace(TEXT) == first
@@ -137,16 +135,16 @@ def test_a_variant_that_cannot_be_computed_says_why(tracer, monkeypatch):
     }
 
 
-def test_every_measurement_has_a_place_in_the_page():
+def test_page_and_command_have_the_same_measurements():
     assert MEASUREMENTS == tuple(measure.MEASURE) == tuple(measure.OPTIONS)
     assert tuple(measured()) == (*MEASUREMENTS, "patches")
 
 
-def test_every_measurement_was_made():
+def test_every_measurement_has_a_data_file():
     assert [name for name, found in measured().items() if found is None] == []
 
 
-def test_what_is_measured_says_how():
+def test_every_measurement_names_date_machine_model_and_command():
     for name, found in measured().items():
         if found is not None:
             assert found["name"] == name
@@ -156,14 +154,14 @@ def test_what_is_measured_says_how():
             assert {"date", "machine", "model"} <= set(found)
 
 
-def test_the_papers_table_has_its_best_and_cheapest_last():
+def test_the_paper_table_has_its_best_score_and_lowest_cost():
     systems = {s["system"]: s for s in read_data("paper")["systems"] if not s["ensemble"]}
     best = max((s for s in systems.values() if s["en_de"]), key=lambda s: s["en_de"])
     assert (best["system"], best["en_de"], best["en_fr"]) == ("Transformer (big)", 28.4, 41.8)
     assert min(s["flop_en_de"] for s in systems.values() if s["flop_en_de"]) == 3.3e18
 
 
-def test_the_images_that_come_with_the_page_are_a_trained_models(explorer):
+def test_the_stored_images_come_from_a_trained_model(explorer):
     found = measured()["patches"]
     assert found["right"] / found["of"] >= 0.97
     assert {image["digit"] for image in found["images"]} == set(range(10))
@@ -179,7 +177,7 @@ def test_a_trace_has_the_size_that_was_asked_for(explorer, model_file, monkeypat
     assert asked == [3 * 2**20]
 
 
-def test_a_limit_of_the_page_is_a_whole_number_of_megabytes(model_file):
+def test_a_limit_must_be_a_whole_number_of_megabytes(model_file):
     for limit in ("0", "-1", "1.5"):
         done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", limit, "--export", "x.html"])
         assert done.exit_code == 2
@@ -204,7 +202,7 @@ def test_a_fitted_model_has_a_confidence_and_others_have_none(explorer, monkeypa
 # --- the language of a sentence
 
 
-def test_a_text_in_another_language_is_named_and_one_that_fits_is_not(explorer):
+def test_the_language_of_a_text_in_another_language_is_named(explorer):
     assert explorer.tracer.translator.source == "en"
     german = "Die Katze saß auf der Matte, weil sie sehr müde war."
     assert explorer.other_language(german) == {"code": "de", "read": "German", "reads": "English"}
@@ -213,7 +211,7 @@ def test_a_text_in_another_language_is_named_and_one_that_fits_is_not(explorer):
 
 
 @pytest.mark.parametrize(("pair", "score"), [("en_de", "bleu_compounds"), ("en_fr", "bleu_tokenised")])
-def test_the_projects_own_results_are_the_recorded_ones(pair, score):
+def test_own_results_equal_the_recorded_scores(pair, score):
     """As the paper scores: tokenised, in German with compounds split."""
     folder = Path(__file__).parents[2] / "results" / pair.replace("_", "-")
     report = json.loads((folder / "newstest2014.json").read_text(encoding="utf-8"))

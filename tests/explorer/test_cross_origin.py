@@ -38,12 +38,12 @@ def ask(method, path, headers, origins=("https://friend.example",)):
 
 
 @pytest.mark.parametrize(("method", "path", "headers"), ALLOWED)
-def test_own_pages_friends_and_programs_are_let_in(method, path, headers):
+def test_requests_of_own_pages_allowed_origins_and_programs_are_accepted(method, path, headers):
     assert ask(method, path, headers).text == "well"
 
 
 @pytest.mark.parametrize(("method", "path", "headers"), FOREIGN)
-def test_other_pages_are_refused_unless_all_are_allowed(method, path, headers):
+def test_requests_of_other_origins_are_refused_unless_all_are_allowed(method, path, headers):
     answer = ask(method, path, headers)
     assert (answer.status_code, answer.json()) == (403, {"error": REFUSED})
     assert ask(method, path, headers, origins=["*"]).text == "well"

@@ -14,7 +14,7 @@ from onehop.explorer.html import ALONE, WORKER, assets, in_script
 from onehop.interpret.trace_file import Trace, unpack
 
 
-def test_the_page_alone_holds_everything_and_asks_for_nothing(explorer):
+def test_an_exported_page_is_complete_and_sends_no_requests(explorer):
     html = explorer.alone(TEXT)
     data = data_of(html)
     assert data["backend"] == "export"
@@ -37,8 +37,8 @@ def test_the_page_alone_holds_everything_and_asks_for_nothing(explorer):
     assert "<!-- onehop:" not in html
 
 
-def test_the_page_alone_begins_with_its_first_picture(explorer):
-    """The tensors that no figure shows stay away; the others come after the script, but for those of the opening."""
+def test_an_exported_page_starts_with_the_data_of_the_first_picture(explorer):
+    """Tensors that no figure shows are left out; the others follow the script, except those of the opening."""
     html = explorer.alone(TEXT)
     trace, first = Trace.from_json(explorer.trace(TEXT)), data_of(html)["trace"]
     shown = unpack({"tensors": first["tensors"], "blob": data_of(html, "blob")})
@@ -52,11 +52,11 @@ def test_the_page_alone_begins_with_its_first_picture(explorer):
     assert places == sorted(places)
 
 
-def test_edits_can_be_on_when_the_page_opens(explorer):
+def test_an_exported_page_can_open_with_edits(explorer):
     assert data_of(explorer.alone(TEXT, ["scale=off"]))["trace"]["edits"] == ["scale=off"]
 
 
-def test_no_text_can_end_the_script_it_stands_in(explorer):
+def test_script_content_is_escaped(explorer):
     html = explorer.alone(HOSTILE)
     assert HOSTILE not in html
     assert html.count("</script>") == 8
@@ -65,10 +65,7 @@ def test_no_text_can_end_the_script_it_stands_in(explorer):
 
 
 def test_every_bare_import_of_the_page_has_a_file():
-    """The page's modules name each other as onehop/…, which the import map resolves in every home.
-
-    A worker has no import map: its modules name each other by their place.
-    """
+    """Page modules import each other as onehop/…, by the import map. A worker's modules use relative paths."""
     for path, content in assets().items():
         if path.endswith(".js") and not path.startswith("vendor/"):
             for name in re.findall(

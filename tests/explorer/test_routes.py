@@ -56,7 +56,7 @@ def test_the_policy_of_a_page_without_scripts_allows_none():
     assert "sha256" not in policy_of("<p>nothing</p>")
 
 
-def test_the_questions_of_the_page_are_answered(client, explorer, tracer):
+def test_all_api_routes_answer(client, explorer, tracer):
     assert client.get("/api/about").json() == explorer.about()
     assert client.get("/api/measured").json() == measured()
     trace = client.post("/api/trace", json={"text": TEXT, "edits": ["scale=off"]}).json()
@@ -103,7 +103,7 @@ def test_the_page_reads_a_trace_as_progress_header_and_bytes(client, explorer):
     assert read_stream(again.content)[0] == []  # it is cached
 
 
-def test_a_stream_begins_with_no_error_and_may_end_with_one(client):
+def test_an_early_error_gets_422_and_a_late_one_ends_the_stream(client):
     class Fails:
         def streamed_trace(self, text, edits, on_step, on_translation):
             on_step(1)
@@ -138,7 +138,7 @@ def test_the_search_stops_when_its_client_leaves():
     assert stopped.wait(20)
 
 
-def test_what_each_head_decides_comes_line_by_line(client, explorer):
+def test_head_effects_are_streamed_line_by_line(client, explorer):
     with client.stream("POST", "/api/heads", json={"text": TEXT, "edits": ["scale=off"]}) as answer:
         assert answer.headers["content-type"] == "application/x-ndjson"
         lines = [json.loads(line) for line in answer.iter_lines()]
@@ -149,7 +149,7 @@ def test_what_each_head_decides_comes_line_by_line(client, explorer):
         assert {len(row) for row in part["effect"]} == {len(row) for row in part["top"]} == {steps}
 
 
-def test_other_questions_are_answered_while_heads_are_switched_off(explorer):
+def test_other_requests_are_answered_during_a_head_sweep(explorer):
     parts = explorer.heads(TEXT)
     next(parts)
     next(parts)
@@ -157,7 +157,7 @@ def test_other_questions_are_answered_while_heads_are_switched_off(explorer):
     assert next(parts)["role"] in ("encoder", "decoder")
 
 
-def test_neurons_are_asked_for_by_their_places(client, tracer):
+def test_neurons_are_requested_by_index(client, tracer):
     found = client.get("/api/neurons?stack=decoder&layer=1&places=3,14").json()
     assert found == tracer.neurons("decoder", 1, [3, 14])
 
@@ -165,7 +165,7 @@ def test_neurons_are_asked_for_by_their_places(client, tracer):
 @pytest.mark.parametrize(
     "query", ["", "stack=cross&layer=0&places=1", "stack=decoder&layer=x&places=1", "stack=decoder&layer=0&places=1,,2"]
 )
-def test_neurons_must_be_named(client, query):
+def test_invalid_neuron_requests_are_refused(client, query):
     answer = client.get(f"/api/neurons?{query}")
     assert answer.status_code == 422
     assert answer.json()["error"].startswith("The request names no neurons. Ask for stack=decoder&layer=0&places=3,14")
@@ -185,20 +185,20 @@ def test_neurons_must_be_named(client, query):
         (b"\xff\xfe", 'The request has no text. Send {"text": "…", "edits": []} as JSON.'),
     ],
 )
-def test_a_wrong_question_is_answered_in_one_line(client, body, message):
+def test_invalid_requests_get_a_one_line_error(client, body, message):
     for path in ("/api/trace", "/api/variant", "/api/heads"):
         answer = client.post(path, content=body, headers=JSON)
         assert (answer.status_code, answer.json()) == (422, {"error": message})
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", None])
-def test_a_question_that_a_foreign_page_could_send_is_refused(client, kind):
+def test_requests_without_json_content_type_are_refused(client, kind):
     answer = client.post("/api/trace", content=b'{"text": "the"}', headers={"Content-Type": kind} if kind else {})
     message = "The request is not JSON. Send it with Content-Type: application/json."
     assert (answer.status_code, answer.json()) == (415, {"error": message})
 
 
-def test_a_question_that_is_too_long_is_not_read_to_its_end(client):
+def test_an_oversized_body_is_not_read_to_its_end(client):
     answer = client.post("/api/trace", content=b'{"text": "' + b"x" * MOST_BODY + b'"}', headers=JSON)
     assert (answer.status_code, answer.json()) == (
         413,
@@ -216,7 +216,7 @@ def test_a_question_that_is_too_long_is_not_read_to_its_end(client):
         "role=encoder&layer=99999&head=9999",
     ],
 )
-def test_a_head_must_be_named(client, query):
+def test_invalid_head_requests_are_refused(client, query):
     answer = client.get(f"/api/weights?{query}")
     assert (answer.status_code, answer.json()) == (
         422,
@@ -225,7 +225,7 @@ def test_a_head_must_be_named(client, query):
 
 
 @pytest.mark.parametrize("query", ["role=encoder&layer=7&head=0", "role=cross&layer=0&head=2"])
-def test_a_head_that_is_not_there_is_told(client, query):
+def test_an_unknown_head_is_an_error(client, query):
     answer = client.get(f"/api/weights?{query}")
     assert answer.status_code == 422
     assert "\n" not in answer.json()["error"]
@@ -246,6 +246,6 @@ def test_hostile_texts_break_nothing(client, text):
     )
 
 
-def test_the_routes_can_be_had_without_torch():
+def test_the_routes_can_be_imported_without_torch():
     code = "import sys, onehop.explorer.routes; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""`onehop explore`: the page at an address of this machine alone."""
+"""`onehop explore`: the page at a local address."""
 
 import re
 import signal
@@ -21,7 +21,7 @@ from onehop.explorer.content import Explorer
 from onehop.interpret.tracer import Tracer
 
 
-def test_a_port_that_is_taken_is_told():
+def test_a_port_in_use_is_an_error():
     with socket.socket() as taken:
         taken.bind((serve.HOST, 0))
         taken.listen()
@@ -31,7 +31,7 @@ def test_a_port_that_is_taken_is_told():
     assert str(error.value) == f"Port {port} is not available. Choose another with --port, or leave it out."
 
 
-def test_where_the_usual_port_is_taken_any_other_does(monkeypatch):
+def test_another_port_is_used_if_the_default_is_taken(monkeypatch):
     with socket.socket() as taken:
         taken.bind((serve.HOST, 0))
         taken.listen()
@@ -41,7 +41,7 @@ def test_where_the_usual_port_is_taken_any_other_does(monkeypatch):
             assert bound.getsockname()[1] != serve.PORT
 
 
-def test_serving_needs_its_packages(explorer, monkeypatch):
+def test_missing_server_packages_are_named(explorer, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(MissingPackageError) as error:
         serve.serve(explorer, port=None, browser=False, say=print)
@@ -68,7 +68,7 @@ def test_two_models_are_served_at_one_address(explorer, tracer):
     assert "other" not in data_of(alone.get("/").text)
 
 
-def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkeypatch):
+def test_serve_opens_the_browser_and_answers_local_requests_only(explorer, monkeypatch):
     served, opened = {}, []
 
     class Server:
@@ -99,7 +99,7 @@ def test_serve_opens_the_browser_and_answers_this_machine_alone(explorer, monkey
 
 
 def test_no_thread_outlives_the_server(explorer, monkeypatch):
-    """One that still computes when the interpreter ends aborts the process; a browser would open in vain."""
+    """A thread that still computes at exit aborts the process; a browser would open without a server."""
     before, tracing, traced, opened = set(threading.enumerate()), threading.Event(), [], []
 
     class Server:
@@ -125,7 +125,7 @@ def test_no_thread_outlives_the_server(explorer, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_verb_serves_until_it_is_interrupted(model_file):
+def test_the_command_serves_until_interrupted(model_file):
     command = [sys.executable, "-m", "onehop", "explore", TEXT, "-m", str(model_file), "--no-browser", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -45,7 +45,7 @@ def test_a_site_holds_page_and_model(folder, explorer, model_file):
     assert "frame-ancestors" not in policy  # which a page cannot say of itself
 
 
-def test_an_empty_folder_is_filled_and_a_full_one_stays(folder, explorer, model_file, tmp_path):
+def test_an_empty_folder_is_filled_and_a_nonempty_one_is_refused(folder, explorer, model_file, tmp_path):
     (tmp_path / "empty").mkdir()
     assert write_site(explorer, model_file, tmp_path / "empty") == sum(
         path.stat().st_size for path in folder.rglob("*") if path.is_file()
@@ -58,7 +58,7 @@ def test_an_empty_folder_is_filled_and_a_full_one_stays(folder, explorer, model_
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
 
 
-def test_the_small_model_is_taken_where_it_is_installed(model_file, tmp_path, monkeypatch):
+def test_the_small_model_is_the_default_if_installed(model_file, tmp_path, monkeypatch):
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path))
     shutil.copy(model_file, tmp_path / "en-de-small.safetensors")
     found = CliRunner().invoke(app, ["explore", "--site", str(tmp_path / "site")])
@@ -68,7 +68,7 @@ def test_the_small_model_is_taken_where_it_is_installed(model_file, tmp_path, mo
     assert described["about"]["name"] == "en-de-small"
 
 
-def test_a_model_that_changed_meanwhile_is_refused(explorer, model_file, tmp_path):
+def test_a_changed_model_file_is_refused(explorer, model_file, tmp_path):
     other = tmp_path / MODEL
     other.write_bytes(model_file.read_bytes()[:-1])
     with pytest.raises((ModelChangedError, ModelFileError)):

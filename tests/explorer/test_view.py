@@ -1,4 +1,4 @@
-"""The verb and the notebook."""
+"""The command `onehop explore` and the notebook."""
 
 import re
 from dataclasses import replace
@@ -18,7 +18,7 @@ from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model, write_model
 
 
-def test_the_verb_writes_one_file(model_file, tmp_path):
+def test_the_command_exports_one_file(model_file, tmp_path):
     out = tmp_path / "page.html"
     done = CliRunner().invoke(app, ["explore", TEXT, "-m", str(model_file), "--export", str(out), "--edit", "mask=off"])
     assert done.exit_code == 0, done.output
@@ -27,7 +27,7 @@ def test_the_verb_writes_one_file(model_file, tmp_path):
     assert data["trace"]["edits"] == ["mask=off"]
 
 
-def test_the_verb_serves_the_sentence_it_is_given(model_file, monkeypatch):
+def test_the_command_serves_the_given_sentence(model_file, monkeypatch):
     asked = {}
     monkeypatch.setattr(serve, "serve", lambda explorer, **options: asked.update(options, opening=explorer.opening))
     done = CliRunner().invoke(app, ["explore", "a new tree", "-m", str(model_file), "--port", "0", "--no-browser"])
@@ -36,7 +36,7 @@ def test_the_verb_serves_the_sentence_it_is_given(model_file, monkeypatch):
     assert asked == {"port": 0, "browser": False, "edits": [], "opening": "a new tree"}
 
 
-def test_the_verbs_errors_are_one_line(model_file, tmp_path):
+def test_errors_of_the_command_are_one_line(model_file, tmp_path):
     for text, edit in (("", "mask=off"), ("the", "mask=on")):
         args = ["explore", text, "-m", str(model_file), "--export", str(tmp_path / "x.html"), "--edit", edit]
         done = CliRunner().invoke(app, args)
@@ -45,7 +45,7 @@ def test_the_verbs_errors_are_one_line(model_file, tmp_path):
         assert done.stderr.count("\n") == 1
 
 
-def test_a_notebook_shows_the_page_in_a_frame_of_its_own(model_file, tmp_path):
+def test_a_notebook_shows_the_page_in_an_iframe(model_file, tmp_path):
     view = onehop.explore('"<!--', model_file, device="cpu")
     html = view._repr_html_()
     assert html.startswith('<iframe srcdoc="&lt;!doctype html&gt;')
@@ -69,7 +69,7 @@ def test_a_model_stays_in_memory_until_its_file_changes(model_file, tmp_path):
     assert load_tracer(file, "cpu") is not first
 
 
-def test_a_trace_is_asked_for_without_an_object(model_file, tmp_path):
+def test_trace_works_as_a_function(model_file, tmp_path):
     found = onehop.trace(TEXT, str(model_file), edits=["scale=off"], beam=2, device="cpu")
     assert found.header["edits"] == ["scale=off"]
     assert found.header["options"]["beam"] == 2
@@ -78,7 +78,7 @@ def test_a_trace_is_asked_for_without_an_object(model_file, tmp_path):
     assert Trace.read(tmp_path / "trace.json").text == found.text
 
 
-def test_a_translator_without_a_file_can_be_looked_into(tracer):
+def test_a_translator_without_a_model_file_can_be_explored(tracer):
     there = tracer.translator
     unnamed = Tracer(SentenceTranslator.of_model(tracer.model, there.tokenizer, "en", "de"))
     trace = unnamed.trace(TEXT, ["scale=off"])
@@ -86,6 +86,6 @@ def test_a_translator_without_a_file_can_be_looked_into(tracer):
     assert trace.header["edits"] == ["scale=off"]
 
 
-def test_a_view_that_cannot_be_written_is_told(tmp_path):
+def test_a_view_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(OnehopError, match=r"cannot be written: .* Choose another path\.$"):
         View("").save(tmp_path / "none" / "page.html")

@@ -1,4 +1,4 @@
-"""The access log never holds a request up, whatever becomes of its reader."""
+"""The access log never delays a request, whatever its reader does."""
 
 import os
 import time
@@ -33,7 +33,7 @@ def test_lines_come_whole_and_in_order():
     assert count_of(dropped) == 0
 
 
-def test_a_paused_reader_costs_lines_and_no_time():
+def test_a_paused_reader_loses_lines_but_blocks_nothing():
     reading, writing = os.pipe()
     dropped = counter()
     log = LogWriter(dropped, writing, most_bytes=10_000)
@@ -55,7 +55,7 @@ def test_a_paused_reader_costs_lines_and_no_time():
     os.close(writing)
 
 
-def test_a_full_disk_and_a_reader_that_is_gone_are_counted():
+def test_lines_lost_to_a_full_disk_or_closed_reader_are_counted():
     full = os.open("/dev/full", os.O_WRONLY)
     reading, gone = os.pipe()
     os.close(reading)
@@ -69,7 +69,7 @@ def test_a_full_disk_and_a_reader_that_is_gone_are_counted():
         os.close(descriptor)
 
 
-def test_a_descriptor_that_does_not_block_is_waited_for():
+def test_a_nonblocking_descriptor_is_waited_for():
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     log = LogWriter(counter(), writing)

@@ -1,4 +1,4 @@
-"""The server's API in one process: what it answers, to whom, and what it says to those it refuses."""
+"""The server's API in one process: answers, limits and refusals."""
 
 import asyncio
 import contextlib
@@ -109,7 +109,7 @@ def text_of(answer):
         {"api_key": ""},
     ],
 )
-def test_what_libretranslate_takes_besides(server, change):
+def test_other_libretranslate_fields_are_accepted(server, change):
     assert text_of(server.post("/translate", {**PLAIN, **change})) == text_of(server.post("/translate", PLAIN))
 
 
@@ -151,7 +151,7 @@ def test_broken_forms_in_parts(server, kind, body):
     assert set(answer.json()) == {"error"}
 
 
-def test_a_text_in_the_target_language_is_given_back(server):
+def test_a_text_in_the_target_language_is_returned_unchanged(server):
     german, english = "Der alte Mann wohnt seit vielen Jahren in diesem Haus.", "the old house"
     translated = text_of(server.post("/translate", PLAIN))
     answer = server.post("/translate", {"q": [german, english], "source": "auto", "target": "de"}).json()
@@ -168,7 +168,7 @@ def test_a_text_in_the_target_language_is_given_back(server):
     )
 
 
-def test_alternatives_are_others_each_once():
+def test_alternatives_are_distinct():
     best = [Result(source="x", text=text, sentences=()) for text in ("a", "b", "a", "b", "c")]
     assert alternatives(best) == ["b", "c"]
 
@@ -183,7 +183,7 @@ def test_libretranslate_html(server):
     assert (out.count("<b>"), out.count("</b>")) == (1, 1)
 
 
-def test_what_clients_ask_besides(server):
+def test_detection_languages_and_settings(server):
     assert server.get("/languages").json() == [
         {"code": "en", "name": "English", "targets": ["de", "en"]},
         {"code": "de", "name": "German", "targets": ["de"]},
@@ -210,7 +210,7 @@ def test_detection_needs_the_identifier(translator, monkeypatch):
 # --- our own --------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_with_everything(server, translator):
+def test_a_batch_with_all_options(server, translator):
     texts = [TEXT, "", "x"]
     answer = server.post("/v1/translate", {"texts": texts, "n_best": 3, "alignments": True}).json()
     assert (answer["source"], answer["target"]) == ("en", "de")
@@ -226,7 +226,7 @@ def test_a_batch_with_everything(server, translator):
 
 
 @pytest.mark.parametrize("body", [{}, {"prefixes": ["x"]}])
-def test_the_length_penalty_of_the_model_counts_where_the_client_says_none(server, translator, monkeypatch, body):
+def test_the_models_length_penalty_is_the_default(server, translator, monkeypatch, body):
     monkeypatch.setattr(translator, "alpha", 2.0)
     asked = {"texts": [TEXT], "n_best": 2, **body}
     for alpha, used in ((None, 2.0), (0.0, 0.0)):
@@ -249,7 +249,7 @@ def test_terms_are_normalised_as_texts_are(server):
     assert unmet == [{"source": "Caf\u00e9 house", "target": "Haus"}]
 
 
-def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, monkeypatch):
+def test_work_on_texts_stays_off_the_event_loop(translator, monkeypatch):
     """Else one request would keep all others, and /health, waiting."""
     on_loop, called = set(), set()
 
@@ -288,14 +288,14 @@ def test_nothing_that_grows_with_a_text_is_done_on_the_event_loop(translator, mo
     assert on_loop <= {"__init__"}  # of no terms at all
 
 
-def test_terms_are_bounded(server):
+def test_glossary_size_is_limited(server):
     body = {"texts": ["a"], "glossary": {"x" * 9_000: "y" * 9_000}, "keep": ["z" * 2_001]}
     sentence = "Glossary and kept words have 20,001 characters: send at most 20,000."
     refused(server.post("/v1/translate", body), 413, sentence)
     assert server.post("/v1/translate", {**body, "keep": ["z" * 2_000]}).status_code == 200
 
 
-def test_a_sentence_in_capitals_is_aligned_as_it_was_read_and_streamed_as_it_is_answered(server, translator):
+def test_a_capitalised_sentence_has_alignments_of_the_model_input_and_streams_its_final_text(server, translator):
     text = "THE OLD HOUSE"
     answer = server.post("/v1/translate", {"texts": [text], "alignments": True}).json()["translations"][0]
     expected = offline(translator, text)
@@ -317,7 +317,7 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES).map("".join), st.lists(st.integers(1, 9)))
 @example("Hallo {userName}, das iPhone von McDonalds in New York City.", [1] * 60)
-def test_what_is_told_of_a_translation_in_capitals_is_its_beginning(translator, text, lengths):
+def test_streamed_capitals_are_a_prefix_of_the_final_text(translator, text, lengths):
     by = ParagraphTranslator(translator, max_length=64, terms=Terms(keep=KEPT))
     segment = Segment("", "the iPhone", "", original="THE iPhone")
     places = [0, *accumulate(lengths), len(text)]
@@ -334,13 +334,13 @@ def test_what_is_told_of_a_translation_in_capitals_is_its_beginning(translator, 
     assert len(settled) == by.terms.stable_length(text)
 
 
-def test_letters_are_those_of_a_given_beginning(server):
+def test_a_prefix_keeps_its_case_for_a_source_in_capitals(server):
     (answer,) = server.post("/v1/translate", {"texts": ["THE OLD HOUSE"], "prefixes": ["a new"]}).json()["translations"]
     assert answer["text"].startswith("a new")
     assert not answer["capitals"]
 
 
-def test_an_answer_is_what_its_description_says(server):
+def test_answers_match_the_schema(server):
     (answer,) = server.post("/v1/translate", {"texts": ["THE OLD 7 HOUSES"]}).json()["translations"]
     assert answer.keys() == TranslationAnswer.model_fields.keys()
     assert answer["sentences"][0].keys() == SentenceAnswer.model_fields.keys() - {"alignment"}
@@ -370,7 +370,7 @@ def steps(server):
     return server.service.metrics.registry.get_sample_value("onehop_step_sentences_count")
 
 
-def test_on_torch_requests_join_and_each_gets_what_it_gets_offline(torch_translator):
+def test_continuous_batching_gives_the_offline_translations(torch_translator):
     server = Server(torch_translator)
     beams = [1, 4, 2] * 2
     texts = [" ".join(["the old house"] * n) for n in (1, 9, 3, 6, 2, 12)]
@@ -390,7 +390,7 @@ def test_on_torch_requests_join_and_each_gets_what_it_gets_offline(torch_transla
     assert steps(server) > 10
 
 
-def test_sampling_goes_by_whole_batches(torch_translator):
+def test_sampling_uses_whole_batches(torch_translator):
     server = Server(torch_translator)
     drawn = {"texts": ["the old house", "a bird"], "sample": True, "seed": 7}
     found = server.post("/v1/translate", drawn).json()["translations"]
@@ -400,7 +400,7 @@ def test_sampling_goes_by_whole_batches(torch_translator):
     assert steps(server) == 0
 
 
-def test_an_engine_whose_steps_are_recorded_goes_by_whole_batches(torch_translator, monkeypatch):
+def test_cuda_graph_engines_use_whole_batches(torch_translator, monkeypatch):
     service = Server(torch_translator).service
     monkeypatch.setattr(torch_translator.reference, "captured", object())
     assert service.joining is service.reference
@@ -417,7 +417,7 @@ def events(answer):
 
 
 @pytest.mark.parametrize(("beam", "engine"), [(1, "ctranslate2"), (4, "torch")])
-def test_a_stream_tells_what_is_settled(server, beam, engine):
+def test_a_stream_sends_settled_text(server, beam, engine):
     answer = server.post("/v1/stream", {"text": TEXT, "beam": beam})
     assert answer.headers["content-type"].startswith("text/event-stream")
     heard = list(events(answer))
@@ -434,7 +434,7 @@ def test_a_stream_tells_what_is_settled(server, beam, engine):
 
 
 @pytest.mark.parametrize("prefix", ["", "a new"])
-def test_a_stream_draws_what_a_batch_draws(server, prefix):
+def test_a_sampled_stream_equals_a_sampled_batch(server, prefix):
     text = "the old house. 5! See www.a.example for it. Ask a@b.example too."
     drawn = {"sample": True, "seed": 7}
     *_, (_, last) = events(server.post("/v1/stream", {"text": text, "prefix": prefix, **drawn}))
@@ -443,7 +443,7 @@ def test_a_stream_draws_what_a_batch_draws(server, prefix):
     assert [s["text"] for s in last["translation"]["sentences"]] == [s["text"] for s in batch["sentences"]]
 
 
-def test_html_with_everything(server):
+def test_html_with_all_kinds_of_markup(server):
     body = {"texts": ["<p>the <b>old</b> house. A &amp; bird</p>"], "format": "html", "n_best": 2}
     (found,) = server.post("/v1/translate", body).json()["translations"]
     assert found["text"].count("<b>") == 1
@@ -464,11 +464,11 @@ def test_the_page_and_its_headers(server):
 @pytest.mark.parametrize(
     "path", ["/static/../app.py", "/static/%2e%2e/app.py", "/static//etc/passwd", "/static/..%2fapp.py"]
 )
-def test_no_path_leads_out_of_the_page_s_folder(server, path):
+def test_paths_outside_the_static_folder_are_refused(server, path):
     assert server.get(path).status_code == 404
 
 
-def test_looking_inside(translator):
+def test_the_trace_route(translator):
     server = Server(translator, explorers=Explorers(Looks), per_minute=4)
     assert server.post("/v1/trace", {"text": "a", "edits": ["mask=off"]}).json() == {"text": "a", "edits": ["mask=off"]}
     assert "explorer" in server.get("/explore/").text
@@ -484,7 +484,7 @@ def test_looking_inside(translator):
     refused(server.post("/explore/api/trace", {"text": "a"}), 503, sentence)
 
 
-def test_a_slow_question_is_told_so_and_takes_no_place(translator):
+def test_a_slow_request_gets_408_and_takes_no_slot(translator):
     server = Server(translator, explorers=Explorers(Looks), read_seconds=0.05)
     places = []
 
@@ -499,7 +499,7 @@ def test_a_slow_question_is_told_so_and_takes_no_place(translator):
     assert places == [MOST_REQUESTS]
 
 
-def test_a_question_keeps_its_place_until_its_work_is_done():
+def test_a_trace_keeps_its_slot_until_it_is_done():
     explorers, go_on, threads = Explorers(Looks), threading.Event(), []
 
     def work():
@@ -522,7 +522,7 @@ def test_a_question_keeps_its_place_until_its_work_is_done():
     assert [name.startswith("onehop-explorer") for name in threads] == [True]
 
 
-def test_looking_inside_only_where_allowed(server):
+def test_tracing_is_off_unless_allowed(server):
     sentence = "The explorer is off: start the server with --explore."
     refused(server.post("/v1/trace", {"text": "a"}), 501, sentence)
     assert server.get("/explore/").status_code == 404
@@ -568,7 +568,7 @@ def test_a_model_file_that_changes_is_not_mixed_with_what_was_loaded(own_file, c
     assert (stream.status_code, stream.json()) == (503, {"error": CHANGED})
 
 
-def test_a_worker_that_is_started_again_serves_no_other_model(own_file, monkeypatch):
+def test_a_restarted_worker_refuses_a_changed_model(own_file, monkeypatch):
     plan = {"models": [str(own_file)], "hashes": [describe(own_file).hash]}
     monkeypatch.setenv(run.VARIABLE, json.dumps(plan))
     replaced(own_file)
@@ -629,7 +629,7 @@ def test_a_worker_that_is_started_again_serves_no_other_model(own_file, monkeypa
         ),
     ],
 )
-def test_bad_input_is_answered_with_what_is_wrong(server, content, sentence):
+def test_bad_input_gets_a_specific_error(server, content, sentence):
     answer = server.ask("POST", "/v1/translate", content=content, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     if sentence is None:
@@ -638,7 +638,7 @@ def test_bad_input_is_answered_with_what_is_wrong(server, content, sentence):
         assert answer.json() == {"error": sentence}
 
 
-def test_bad_forms_and_other_kinds(server):
+def test_bad_forms_and_content_types(server):
     form = {"content-type": "application/x-www-form-urlencoded"}
     answer = server.ask("POST", "/translate", content=b"q=%ff&source=en&target=de", headers=form)
     refused(answer, 400, "The form is not UTF-8, or has too many fields: encode it as a browser does.")
@@ -661,7 +661,7 @@ def test_unknown_paths_and_methods(server):
     "text", ["\x00", "a\x00b", "\u202e the \u200b", "😀" * 50, "x" * 3000, "\n\n\r\n", "a\tb\x0bc\x85d"]
 )
 @pytest.mark.parametrize("form", ["text", "html"])
-def test_strange_text_is_translated_somehow(server, text, form):
+def test_unusual_text_is_translated(server, text, form):
     answer = server.post("/v1/translate", {"texts": [text], "format": form, "beam": 1, "alignments": True})
     assert answer.status_code == 200
 
@@ -729,7 +729,7 @@ def test_keys_by_file_and_environment(translator, tmp_path, monkeypatch):
     assert first not in "".join(server.log)
 
 
-def test_rates_count_a_client_whoever_it_is(translator):
+def test_rate_limits_count_by_address(translator):
     server = Server(translator, per_minute=2)
     body = {"texts": [""]}
     assert [server.post("/v1/translate", body).status_code for _ in range(2)] == [200, 200]
@@ -739,7 +739,7 @@ def test_rates_count_a_client_whoever_it_is(translator):
     assert server.post("/v1/translate", body, address="10.0.0.2").status_code == 200
 
 
-def test_a_bucket_fills_by_and_by():
+def test_the_token_bucket_refills_over_time():
     now = [0.0]
     rates = Rates(6, lambda: now[0])
     assert [rates.wait("a") for _ in range(6)] == [0.0] * 6
@@ -750,7 +750,7 @@ def test_a_bucket_fills_by_and_by():
     assert rates.wait("b") == 0.0
 
 
-def test_cors_only_where_asked(translator):
+def test_cors_headers_only_for_allowed_origins(translator):
     origin = {"Origin": "https://a.example"}
     assert "access-control-allow-origin" not in Server(translator).get("/languages", headers=origin).headers
     allowed = Server(translator, origins=("https://a.example",)).get("/languages", headers=origin)
@@ -759,7 +759,7 @@ def test_cors_only_where_asked(translator):
     assert "access-control-allow-origin" not in other.headers
 
 
-def test_pages_of_other_origins_make_nobody_work(translator):
+def test_requests_of_other_origins_are_refused_before_any_work(translator):
     body = {"q": "a", "source": "en", "target": "de"}
     evil, friend = {"Origin": "https://evil.example"}, {"Origin": "https://a.example"}
     server = Server(translator, origins=("https://a.example",), explorers=Explorers(Looks))
@@ -774,7 +774,7 @@ def test_pages_of_other_origins_make_nobody_work(translator):
     assert all("403" in operation["responses"] for path in described.values() for operation in path.values())
 
 
-def test_the_explorer_s_page_needs_a_key_and_keeps_to_the_rate(translator, monkeypatch):
+def test_the_explorer_needs_a_key_and_counts_towards_the_rate(translator, monkeypatch):
     key, line = auth.make("anna")
     monkeypatch.setenv("ONEHOP_API_KEYS", line)
     server = Server(translator, explorers=Explorers(Looks), per_minute=4)
@@ -788,7 +788,7 @@ def test_the_explorer_s_page_needs_a_key_and_keeps_to_the_rate(translator, monke
     assert key not in "".join(server.log)
 
 
-def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
+def test_a_local_server_accepts_local_host_names_only(translator):
     server = Server(translator, hosts=ServeOptions(host="::1").hosts)
     for name in ("127.0.0.1", "127.0.0.1:5000", "localhost:5000", "[::1]:5000"):
         assert server.get("/languages", headers={"host": name}).status_code == 200
@@ -806,14 +806,14 @@ def test_a_server_for_this_machine_alone_answers_to_its_names_alone(translator):
 # --- operations -----------------------------------------------------------------------------------------------
 
 
-def test_health_is_good_only_after_a_translation(translator):
+def test_health_is_ok_only_after_a_translation(translator):
     server = Server(translator)
     assert (server.get("/health").status_code, server.get("/health").json()) == (503, {"status": "starting"})
     server.post("/v1/translate", {"texts": ["a bird"]})
     assert (server.get("/health").status_code, server.get("/health").json()) == (200, {"status": "ok"})
 
 
-def test_a_fault_is_told_by_health_until_it_is_over(translator):
+def test_health_reports_a_fault_until_it_is_over(translator):
     server = Server(translator)
     call = server.service.call
 
@@ -840,7 +840,7 @@ def test_metrics_count(translator):
     assert 'onehop_request_seconds_bucket{le="0.005",path="/v1/translate"}' in text
 
 
-def test_processes_that_are_gone_are_not_counted(tmp_path, monkeypatch):
+def test_metrics_of_dead_processes_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setenv(metrics.SHARED_FOLDER, str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
@@ -852,7 +852,7 @@ def test_processes_that_are_gone_are_not_counted(tmp_path, monkeypatch):
     assert [file.exists() for file in (gone, counted, living)] == [False, True, True]
 
 
-def test_several_processes_leave_no_model_with_their_parent(monkeypatch, model_file):
+def test_with_several_workers_the_parent_loads_no_model(monkeypatch, model_file):
     class Model:
         def __init__(self):
             self.itself = self
@@ -873,7 +873,7 @@ def test_several_processes_leave_no_model_with_their_parent(monkeypatch, model_f
     assert served == [None]
 
 
-def test_the_log_has_no_texts_unless_asked(translator):
+def test_the_log_has_texts_only_on_request(translator):
     quiet, open_ = Server(translator), Server(translator, log_texts=True)
     for server in (quiet, open_):
         server.post("/v1/translate?secret=query", {"texts": ["the old house"]})
@@ -890,7 +890,7 @@ def test_the_log_has_no_texts_unless_asked(translator):
     assert json.loads(open_.log[0])["texts"] == ["the old house"]
 
 
-def test_the_log_holds_nothing_that_a_terminal_obeys(translator):
+def test_the_log_escapes_control_characters(translator):
     server, hostile = Server(translator, log_texts=True), "the\x1b[2J\x9b2J\x7f\u202ehouse\u2028"
     server.post("/v1/translate", {"texts": [hostile]})
     (line,) = server.log
@@ -956,7 +956,7 @@ def test_without_torch_what_needs_it_is_refused(translator, monkeypatch):
     assert server.post("/v1/stream", {"text": "a bird", "beam": 1}).status_code == 200
 
 
-def test_a_client_that_hangs_up_frees_its_place(translator):
+def test_a_disconnected_client_frees_its_slot(translator):
     server = Server(translator)
     started, cancelled = threading.Event(), []
 

@@ -1,4 +1,4 @@
-"""Files over HTTP: what comes back, what is refused, and that no file harms the server."""
+"""Files over HTTP: results, refusals, and protection against harmful files."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ def paragraphs(translator):
 # --- what comes back ------------------------------------------------------------------------------------------
 
 
-def test_libretranslate_s_address_leads_to_the_translated_file(server, translator):
+def test_the_libretranslate_url_serves_the_translated_file(server, translator):
     answer = send(server, PAGE, "My page.md")
     assert answer.status_code == 200
     address = httpx.URL(answer.json()["translatedFileUrl"])
@@ -85,7 +85,7 @@ def test_libretranslate_s_address_leads_to_the_translated_file(server, translato
 NO_PATH = "There is no such path: see /openapi.json."
 
 
-def test_our_own_path_answers_with_the_file(server, translator):
+def test_v1_translate_file_returns_the_file(server, translator):
     answer = own(server, PAGE, "page.md", form={"target": "de"})
     assert (answer.status_code, answer.content) == (200, offline(paragraphs(translator), PAGE, "x.md"))
     table = b"id,text\nthe house,the tree\n"
@@ -104,7 +104,7 @@ def test_a_word_document_comes_back_as_one(server):
         assert archive.read("word/document.xml") != old.read("word/document.xml")
 
 
-def test_markup_goes_through_english_as_in_a_document(translator):
+def test_markup_survives_a_pivot_as_in_documents(translator):
     made = []
     for source, target in (("de", "en"), ("en", "fr")):
         other = copy(translator)
@@ -116,13 +116,13 @@ def test_markup_goes_through_english_as_in_a_document(translator):
     assert found.content == offline(expected, PAGE, "x.md")
 
 
-def test_a_file_in_the_target_language_is_given_back(server):
+def test_a_file_in_the_target_language_is_returned_unchanged(server):
     text = b"Dies ist gewiss ein deutscher Satz, und ein langer dazu.\n"
     address = send(server, text, "x.txt", form={"target": "de"}).json()["translatedFileUrl"]
     assert server.get(httpx.URL(address).raw_path.decode()).content == text
 
 
-def test_events_tell_how_far_it_is_and_where_the_file_is(server, translator):
+def test_events_report_progress_and_the_files_path(server, translator):
     answer = own(server, PAGE, "page.md", headers={"Accept": "text/event-stream"})
     events = [
         (block.split("\n")[0].removeprefix("event: "), json.loads(block.split("data: ")[1]))
@@ -137,7 +137,7 @@ def test_events_tell_how_far_it_is_and_where_the_file_is(server, translator):
     assert server.app.files.running == 0
 
 
-def test_what_the_page_and_clients_are_told(server, translator):
+def test_settings_list_formats_and_limits(server, translator):
     told = server.get("/frontend/settings").json()
     assert told["filesTranslation"]
     assert {".txt", ".docx", ".srt", ".epub"} <= set(told["supportedFilesFormat"])
@@ -178,7 +178,7 @@ def test_bad_input_is_one_line(server, name, data, form, status, what):
     assert server.app.files.running == 0
 
 
-def test_forms_that_are_none(server):
+def test_invalid_multipart_forms_are_refused(server):
     refused(server.ask("POST", "/translate_file", data=LIBRE), 400, "file is missing: send multipart/form-data.")
     refused(server.ask("POST", "/translate_file"), 400, "file is missing: send multipart/form-data.")
     what = "The body is application/json: send multipart/form-data with the file."
@@ -209,7 +209,7 @@ def test_keys_and_the_rate_limit_hold_for_files(translator, tmp_path):
     assert server.log[2].count('"key": "anna"') == 1
 
 
-def test_sizes_are_bounded(translator):
+def test_file_sizes_are_limited(translator):
     limits = {"max_file": 1000, "max_unpacked": 2000, "max_file_characters": 500}
     server = Server(translator, **limits)
     refused(send(server, b"a" * 1001, "x.txt"), 413, "The file is larger than 1,000 bytes: split it.")
@@ -221,7 +221,7 @@ def test_sizes_are_bounded(translator):
     refused(send(server, b"a" * 600, "x.txt"), 400, what)
 
 
-def test_more_files_than_there_are_places_for_are_told_to_come_again(server, monkeypatch):
+def test_too_many_files_at_once_get_503(server, monkeypatch):
     monkeypatch.setattr(server.app.files, "running", server.settings.max_files)
     answer = send(server, b"a", "x.txt")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
@@ -260,7 +260,7 @@ def test_entities_are_neither_expanded_nor_fetched(server, name, data):
 SLOW = b'"' + b"<!--" * 200_000 + b'"'  # its comments are looked for from each place to the end
 
 
-def test_a_file_that_takes_for_ever_is_given_up_and_holds_nobody_up(translator, monkeypatch):
+def test_a_file_that_never_ends_times_out_and_blocks_nothing(translator, monkeypatch):
     children = watched(monkeypatch)
     server = Server(translator, file_seconds=3)
 
@@ -302,7 +302,7 @@ def upload(data, name):
     return Upload(OwnFileBody(file=data, source="en", target="de"), name)
 
 
-def test_nothing_goes_on_when_nobody_waits_any_more(server, monkeypatch):
+def test_work_stops_when_the_client_disconnects(server, monkeypatch):
     children = watched(monkeypatch)
     request = SimpleNamespace(state=SimpleNamespace(log_fields={}))
 
@@ -326,7 +326,7 @@ def test_a_file_that_takes_too_much_memory_is_refused(server, monkeypatch):
     refused(own(server, data, "x.txt"), 400, "x.txt takes too much memory. Part it into several files.")
 
 
-def test_a_process_that_ends_by_itself_is_no_translation(server, monkeypatch):
+def test_a_file_process_that_fails_is_an_internal_error(server, monkeypatch):
     monkeypatch.setattr(files.process, "__name__", "onehop.no_such_module")
     refused(own(server, PAGE, "x.md"), 500, "The server has an internal error: see its log.")
 
@@ -334,7 +334,7 @@ def test_a_process_that_ends_by_itself_is_no_translation(server, monkeypatch):
 # --- large files among other requests -------------------------------------------------------------------------
 
 
-def test_a_large_file_is_small_requests_that_wait_for_their_turn(server, translator, monkeypatch):
+def test_a_large_file_is_queued_in_small_parts(server, translator, monkeypatch):
     """Once it has begun, a full queue is waited for; before that, the file is turned away."""
     sizes, real = [], Service.translate_segments
 
@@ -358,13 +358,13 @@ def test_a_large_file_is_small_requests_that_wait_for_their_turn(server, transla
     assert len(sizes) == 1
 
 
-def test_a_paragraph_that_is_too_long_is_said_of_the_file(translator):
+def test_an_oversized_paragraph_is_reported_for_the_file(translator):
     server = Server(translator, max_sentences=3)
     what = "A paragraph of the file is too long: split it."
     refused(own(server, b"One house. Two. Three. Four. Five.\n", "x.txt"), 413, what)
 
 
-def test_groups_have_all_lines_in_order():
+def test_parts_of_a_file_have_all_lines_in_order():
     lines = ["a" * 10, "b" * 50, "c" * 70, "d", "e" * 59, "f"]
     assert list(groups(lines, 60, len)) == [lines[:2], [lines[2]], lines[3:5], [lines[5]]]
     assert list(groups([], 60, len)) == []
@@ -373,7 +373,7 @@ def test_groups_have_all_lines_in_order():
 # --- files that are kept --------------------------------------------------------------------------------------
 
 
-def test_files_are_kept_for_a_while_and_not_too_many(tmp_path):
+def test_kept_files_are_limited_in_time_and_number(tmp_path):
     store = FileStore(tmp_path, most=3, seconds=60)
     names = [store.save(f"{i}.txt", str(i).encode()) for i in range(4)]
     assert len(list(tmp_path.iterdir())) == 3
@@ -386,7 +386,7 @@ def test_files_are_kept_for_a_while_and_not_too_many(tmp_path):
     assert not old.exists()
 
 
-def test_what_a_client_calls_a_file_is_no_path(tmp_path):
+def test_client_file_names_are_never_paths(tmp_path):
     store = FileStore(tmp_path / "files", most=3, seconds=60)
     (tmp_path / "files").mkdir()
     public = store.save("../../evil.txt", b"x")
@@ -406,11 +406,11 @@ def test_what_a_client_calls_a_file_is_no_path(tmp_path):
         ("a" * 500 + ".srt", "a" * 100 + "_de.srt"),
     ],
 )
-def test_a_download_has_a_harmless_name(given, made):
+def test_download_names_are_sanitised(given, made):
     assert download_name(given, "de") == made
 
 
-def test_the_folder_of_a_server_goes_with_it():
+def test_the_servers_file_folder_is_removed_at_exit():
     store = FileStore(None, most=3, seconds=60)
     store.save("a.txt", b"a")
     folder = store.folder

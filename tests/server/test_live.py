@@ -126,7 +126,7 @@ def test_garbage_is_refused_and_the_server_goes_on(server, expected, garbage):
     is_well(server, expected)
 
 
-def test_what_is_no_http_stands_in_the_log_and_the_metrics(server):
+def test_invalid_http_is_logged_and_counted(server):
     name = 'onehop_requests_total{path="other",status="431"}'
     before = server.metric(name)
     with server.connect() as connection:
@@ -141,7 +141,7 @@ def test_what_is_no_http_stands_in_the_log_and_the_metrics(server):
     assert json.loads(found[-1])["address"] == "127.0.0.1"
 
 
-def test_more_connections_than_allowed_are_told_when_to_come_again(model_file):
+def test_too_many_connections_get_retry_after(model_file):
     server = Process(model_file, "--set", "max_connections=2")
     try:
         with server.connect(), server.connect():
@@ -153,7 +153,7 @@ def test_more_connections_than_allowed_are_told_when_to_come_again(model_file):
     assert any('"status": 503' in line for line in server.lines)
 
 
-def test_clients_that_hang_up_are_forgotten(server, expected):
+def test_disconnected_clients_are_dropped(server, expected):
     body = json.dumps({"texts": TEXTS * 20, "beam": 16}).encode()
     lines = ["POST /v1/translate HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     lines += [f"Content-Length: {len(body)}", "", ""]
@@ -173,7 +173,7 @@ def test_clients_that_hang_up_are_forgotten(server, expected):
     assert server.metric("onehop_dropped_sentences_total") > 0
 
 
-def test_a_slow_sender_is_told_so_and_holds_nobody_up(model_file, expected):
+def test_a_slow_sender_gets_408_and_blocks_nobody(model_file, expected):
     server = Process(model_file, "--set", "read_seconds=1")
     try:
         with server.connect() as slow:
@@ -196,7 +196,7 @@ def test_a_slow_sender_is_told_so_and_holds_nobody_up(model_file, expected):
         server.stop()
 
 
-def test_a_term_signal_under_load_lets_every_accepted_request_be_answered(model_file, expected):
+def test_sigterm_under_load_answers_every_accepted_request(model_file, expected):
     server = Process(model_file, "--set", "patience=0.05")
     clients = 12
 
@@ -226,7 +226,7 @@ def test_a_term_signal_under_load_lets_every_accepted_request_be_answered(model_
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_translated_files_are_there_in_every_process_and_go_with_the_server(model_file, tmp_path, workers):
+def test_translated_files_are_shared_by_all_workers_and_removed_at_exit(model_file, tmp_path, workers):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {"TMPDIR": str(tmp_path)}
@@ -254,7 +254,7 @@ def test_translated_files_are_there_in_every_process_and_go_with_the_server(mode
     assert "Traceback" not in "".join(server.errors)
 
 
-def test_a_reader_of_the_log_that_pauses_holds_nobody_up(model_file, expected):
+def test_a_paused_log_reader_blocks_nobody(model_file, expected):
     server = Process(model_file, reads=False)
     with httpx.Client(base_url=server.url, timeout=30) as client:
         for _ in range(800):  # about twice what a pipe holds
@@ -282,7 +282,7 @@ if __name__ == "__main__":  # the processes of several workers import this file
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_reader_of_standard_error_that_pauses_holds_nobody_up(model_file, expected, tmp_path, workers):
+def test_a_paused_stderr_reader_blocks_nobody(model_file, expected, tmp_path, workers):
     """Tracebacks of a fault are the most that the server says there: here eight times what a pipe holds."""
     (tmp_path / "faulty.py").write_text(FAULTY)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -319,7 +319,7 @@ def await_health(client):
 
 
 @pytest.mark.slow
-def test_without_a_model_all_that_are_installed_are_served(install):
+def test_all_installed_models_are_served_by_default(install):
     folder = install("en-de", "en-de-small", "de-en", "en-fr", "fr-en")  # packages of these names give way to it
     server = Process(None, environment={"ONEHOP_MODELS": str(folder)})
     try:
@@ -386,7 +386,7 @@ def onehop(*args):
     return CliRunner().invoke(app, ["serve", *map(str, args)])
 
 
-def test_what_cannot_be_served_is_said_in_one_line(model_file, tmp_path, monkeypatch):
+def test_start_errors_are_one_line(model_file, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         what = f"127.0.0.1:{port} cannot be listened on: address already in use."
@@ -411,7 +411,7 @@ def test_what_cannot_be_served_is_said_in_one_line(model_file, tmp_path, monkeyp
     assert (found.exit_code, found.stderr) == (2, f"onehop serve: needs prometheus-client. {install}\n")
 
 
-def test_without_torch_a_look_inside_is_off_and_refused_where_it_is_asked_for(model_file, monkeypatch):
+def test_without_torch_tracing_is_off_and_explore_is_refused(model_file, monkeypatch):
     assert start.ServeOptions().explores
     monkeypatch.setitem(sys.modules, "torch", None)
     assert not start.ServeOptions().explores

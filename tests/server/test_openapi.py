@@ -51,7 +51,7 @@ def test_every_answer_is_as_described(described, operation, mode):
 
 
 @pytest.mark.parametrize("operation", [o for o in OPERATIONS if not o.body], ids=lambda o: o.path)
-def test_what_takes_no_body_answers_as_described(described, operation):
+def test_routes_without_body_answer_as_described(described, operation):
     path = {"path_parameters": {"name": "x"}} if "{name}" in operation.path else {}
     described[operation.path][operation.method].Case(**path).call_and_validate(checks=CHECKS[:4])
 

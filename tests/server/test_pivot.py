@@ -62,7 +62,7 @@ def chosen(server, **body):
     return (answer["source"], answer["target"]) if "source" in answer else answer["error"]
 
 
-def test_every_pair_is_offered_also_those_through_english(server):
+def test_all_pairs_are_offered_including_pivots(server):
     assert server.get("/languages").json() == [
         {"code": "en", "name": "English", "targets": ["de", "fr", "en"]},
         {"code": "de", "name": "German", "targets": ["en", "fr", "de"]},
@@ -77,7 +77,7 @@ def test_every_pair_is_offered_also_those_through_english(server):
     }
 
 
-def test_a_request_chooses_between_the_forms_of_a_model(translators):
+def test_quality_chooses_the_full_or_small_model(translators):
     en_de, de_en, _ = translators
     server = Server(en_de, de_en, en_de, names=["en-de", "de-en", "en-de-small"])
     asked = {}
@@ -103,7 +103,7 @@ def test_a_request_chooses_between_the_forms_of_a_model(translators):
     assert [pair["models"] for pair in server.get("/frontend/settings").json()["pairs"]] == [["en-de"], ["de-en"]]
 
 
-def test_a_small_model_alone_translates_but_is_not_the_best(translators):
+def test_a_small_model_alone_refuses_quality_best(translators):
     server = Server(translators[0], names=["en-de-small"])
     assert chosen(server) == chosen(server, quality="fast") == ("en", "de")
     assert chosen(server, quality="best") == "This server has no full model for en to de: leave out quality."
@@ -122,7 +122,7 @@ def test_a_request_through_english_is_answered_as_python_does(server, translator
     assert server.post("/translate", body).json() == {"translatedText": expected.text, "alternatives": []}
 
 
-def test_terms_are_looked_for_at_the_end(server, translators):
+def test_glossary_terms_apply_to_the_last_language(server, translators):
     terms = Terms([Term("old house", "maison")], ["tree"])
     body = {"texts": [TEXT], "source": "de", "target": "fr", "glossary": {"old house": "maison"}, "keep": ["tree"]}
     found = server.post("/v1/translate", body).json()["translations"][0]
@@ -144,7 +144,7 @@ def test_html_through_english_keeps_its_markup(server):
     assert (found["source"], found["models"], found["via"]) == (html, ["de-en", "en-fr"], "en")
 
 
-def test_a_prefix_begins_the_last_translation(server):
+def test_a_prefix_applies_to_the_last_language(server):
     body = {"texts": [TEXT], "source": "de", "target": "fr", "prefixes": ["a bird"], "beam": 1}
     found = server.post("/v1/translate", body).json()["translations"][0]
     assert found["text"].startswith("a bird")
@@ -166,7 +166,7 @@ def test_a_stream_through_english_ends_with_the_same_translation(server, transla
         assert text.startswith(settled)
 
 
-def test_what_two_models_cannot_give_is_refused(server):
+def test_options_that_a_pivot_lacks_are_refused(server):
     pair = {"source": "de", "target": "fr"}
     sentence = "Through English each sentence has one translation and no alignment: leave out n_best and alignments."
     refused(server.post("/v1/translate", {"texts": [TEXT], "n_best": 2, **pair}), 400, sentence)
@@ -216,7 +216,7 @@ def test_auto_chooses_the_model_and_says_which(server):
     )
 
 
-def test_every_model_can_be_looked_into(translators):
+def test_every_model_has_an_explorer(translators):
     def named(name):
         explorer = Looks()
         explorer.trace = lambda text, edits=(): json.dumps(name)
@@ -236,7 +236,7 @@ def test_every_model_can_be_looked_into(translators):
     )
 
 
-def test_links_may_lead_to_every_explorer(translators):
+def test_cross_site_links_to_every_explorer_are_allowed(translators):
     server = Server(*translators, explorers=Explorers(Looks, Looks, Looks))
     foreign = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}
     for path in ("/explore", "/explore/", "/explore/de-en", "/explore/de-en/"):
@@ -244,7 +244,7 @@ def test_links_may_lead_to_every_explorer(translators):
     assert server.get("/explore/de-en/api/about", headers=foreign).status_code == 403
 
 
-def test_every_model_is_warmed_up_and_one_that_fails_is_told(translators):
+def test_every_model_is_warmed_up_and_failures_are_reported(translators):
     server = Server(*translators)
     assert server.get("/health").json() == {"status": "starting"}
     asyncio.run(server.app.warm_up())

@@ -1,4 +1,4 @@
-"""Batches across requests: who is decoded with whom, in which order, and what is dropped."""
+"""Batches across requests: which sentences share a batch, in which order, and which are dropped."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ def run(work):
     return asyncio.run(asyncio.wait_for(work, 60))
 
 
-def test_requests_that_wait_are_decoded_together_and_get_their_own_answers():
+def test_waiting_requests_share_a_batch_and_get_their_own_answers():
     engine = Engine(held=True)
 
     async def work():
@@ -75,7 +75,7 @@ def test_requests_that_wait_are_decoded_together_and_get_their_own_answers():
     assert [len(batch) for batch in engine.batches] == [1, 6]
 
 
-def test_a_source_that_repeats_itself_may_be_answered_so():
+def test_a_repetitive_source_may_have_a_repetitive_translation():
     asked = []
 
     def engine(sources, options, indices):
@@ -89,7 +89,7 @@ def test_a_source_that_repeats_itself_may_be_answered_so():
     assert sorted(asked) == [(3, 4), (24, 48)]
 
 
-def test_patience_gathers_what_comes_at_about_the_same_time():
+def test_patience_collects_nearly_simultaneous_requests():
     engine = Engine()
 
     async def work():
@@ -135,7 +135,7 @@ def test_a_long_request_does_not_hold_up_a_short_one():
     assert done[0] <= 4  # of more than twenty batches it was in one of the next
 
 
-def test_sentences_that_take_long_leave_a_thread_for_others():
+def test_long_sentences_leave_a_thread_free():
     """At 200 cells a second a sentence of 40 tokens takes 1.2 seconds; one of 20 is ordinary, whatever it takes."""
     engine = Engine(held=True)
 
@@ -156,7 +156,7 @@ def test_sentences_that_take_long_leave_a_thread_for_others():
     run(work())
 
 
-def test_a_batch_of_one_request_ends_in_time_and_sooner_where_others_wait():
+def test_a_batch_of_one_request_has_a_time_limit_halved_under_overlap():
     """Sentences of 10 tokens cost 10 × (5 + their number) cells: at 100 a second 15 take 2 seconds, and 5 take one."""
 
     async def work():
@@ -213,7 +213,7 @@ def test_batches_grow_with_the_number_of_requests():
     assert run(work()) == list(range(50))
 
 
-def test_the_pace_is_learned_from_what_batches_take(monkeypatch):
+def test_the_speed_is_estimated_from_batch_times(monkeypatch):
     now = [1e9]  # later than any sentence came, so that none waits for company
     clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
     monkeypatch.setattr("onehop.server.scheduler.time", clock)
@@ -231,7 +231,7 @@ def test_the_pace_is_learned_from_what_batches_take(monkeypatch):
     assert run(work()) == pytest.approx(60 / 0.5, rel=0.01)
 
 
-def test_a_batch_that_has_the_machine_to_itself_is_no_measure_of_the_pace(monkeypatch):
+def test_batches_that_run_alone_do_not_change_the_speed_estimate(monkeypatch):
     """Else a long sentence, thought to be quick, would take the last thread and hold others up twice as long."""
     now = [1e9]
     clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
@@ -289,17 +289,17 @@ def jobs(*lengths, options=PLAIN, request=0):
         ((500,), 10, 99, [500]),
     ],
 )
-def test_a_batch_has_like_lengths_and_keeps_to_its_budget(lengths, budget, most, expected):
+def test_a_batch_has_similar_lengths_and_keeps_its_budget(lengths, budget, most, expected):
     assert [job.length for job in fitting(jobs(*lengths), budget, most)] == expected
 
 
-def test_a_batch_has_one_kind_of_options_and_wide_beams_small_ones():
+def test_a_batch_has_equal_options_and_wide_beams_make_small_batches():
     mixed = [*jobs(10), *jobs(10, options=WIDE), *jobs(10)]
     assert len(fitting(mixed, 100, 99)) == 2
     assert len(fitting(jobs(10, 10, 10, options=WIDE), 40, 99)) == 2
 
 
-def test_idle_threads_share_what_waits():
+def test_idle_threads_share_waiting_sentences():
     engine = Engine()
 
     async def work():
@@ -309,7 +309,7 @@ def test_idle_threads_share_what_waits():
     assert sorted(map(len, engine.batches)) == [4, 4]
 
 
-def test_what_nobody_waits_for_is_dropped():
+def test_sentences_of_disconnected_clients_are_dropped():
     engine = Engine(held=True)
 
     async def work():
@@ -352,7 +352,7 @@ async def refusal(at, *lengths):
     return turned_away.value
 
 
-def test_a_full_queue_turns_away_and_says_when_to_come_again():
+def test_a_full_queue_refuses_with_retry_after():
     async def work():
         async with busy_with(*[1] * 100, most_waiting=1000) as at:
             return await refusal(at, 1)
@@ -365,7 +365,7 @@ def test_a_full_queue_turns_away_and_says_when_to_come_again():
     assert int(problem.headers["Retry-After"]) >= 1
 
 
-def test_a_request_that_would_wait_too_long_is_turned_away_at_once():
+def test_a_request_that_would_wait_too_long_is_refused_at_once():
     async def work():
         async with busy_with(4, speed=5.0, most_seconds=10) as at:
             problem = await refusal(at, 10, 10, 10)
@@ -376,7 +376,7 @@ def test_a_request_that_would_wait_too_long_is_turned_away_at_once():
     assert (problem.status, problem.headers) == (503, {"Retry-After": "8"})
 
 
-def test_a_giant_is_turned_away_itself_with_what_would_do():
+def test_an_oversized_request_is_refused_with_the_number_of_parts():
     async def work():
         async with busy_with(most_waiting=100) as at:
             problems = [await refusal(at, 50, 1)]
@@ -389,7 +389,7 @@ def test_a_giant_is_turned_away_itself_with_what_would_do():
     assert str(in_time) == "The request has 21 tokens; the maximum is 20: send it in 2 parts."
 
 
-def test_giants_that_wait_keep_no_small_request_out():
+def test_waiting_giants_do_not_block_small_requests():
     """Two of 250 tokens take 50 seconds together; a small one passes them and is done in two."""
 
     async def work():
@@ -403,7 +403,7 @@ def test_giants_that_wait_keep_no_small_request_out():
     run(work())
 
 
-def test_one_bad_sentence_does_not_spoil_the_others():
+def test_one_bad_sentence_does_not_affect_the_others():
     engine = Engine()
 
     async def work():
@@ -524,7 +524,7 @@ def test_a_short_sentence_joins_a_long_one_that_is_running_and_is_answered_befor
     assert at.metrics.registry.get_sample_value("onehop_batch_sentences_sum") == 2
 
 
-def test_who_hangs_up_leaves_at_the_next_step():
+def test_a_disconnected_request_leaves_at_the_next_step():
     search = Stepping()
 
     async def work():
@@ -543,7 +543,7 @@ def test_who_hangs_up_leaves_at_the_next_step():
     assert search.log[1:] == [[5]] * 4
 
 
-def test_one_that_may_not_join_does_not_hurt_the_others():
+def test_a_sentence_that_fails_to_join_does_not_affect_the_others():
     search = Stepping()
 
     async def work():
@@ -559,7 +559,7 @@ def test_one_that_may_not_join_does_not_hurt_the_others():
     assert (first[0][0].text, good[0][0].text, str(bad)) == ("1 1 1 1 1 1", "1 1", "poison")
 
 
-def test_after_a_step_that_failed_each_is_translated_alone_and_the_next_ones_join_a_new_search():
+def test_after_a_failed_step_sentences_are_translated_alone_and_new_ones_join_a_new_search():
     spoilt, fresh, engine = Stepping(fails_at=2), Stepping(), Engine()
     searches = iter([spoilt, fresh])
 
@@ -578,7 +578,7 @@ def test_after_a_step_that_failed_each_is_translated_alone_and_the_next_ones_joi
     assert fresh.log == [[3]] * 3
 
 
-def test_after_a_step_that_failed_nothing_is_done_for_who_hung_up():
+def test_after_a_failed_step_disconnected_requests_are_skipped():
     search, engine = Stepping(fails_at=1), Engine()
 
     async def work():
@@ -595,7 +595,7 @@ def test_after_a_step_that_failed_nothing_is_done_for_who_hung_up():
 
 
 @pytest.mark.parametrize("joins", [True, False])
-def test_closed_it_answers_no_more_and_keeps_nobody_waiting(joins):
+def test_a_closed_scheduler_drops_waiting_requests(joins):
     search, engine = Stepping(), Engine(held=True)
 
     async def work():
@@ -614,7 +614,7 @@ def test_closed_it_answers_no_more_and_keeps_nobody_waiting(joins):
     assert isinstance(found, asyncio.CancelledError) if joins else found[0][0].text == "1 1 1 1 1"
 
 
-def test_requests_of_other_options_are_live_side_by_side():
+def test_requests_with_different_options_run_together():
     search = Stepping()
 
     async def work():
@@ -628,7 +628,7 @@ def test_requests_of_other_options_are_live_side_by_side():
     assert search.log == [[3, 3]] * 3
 
 
-def test_live_sentences_keep_to_the_budget_and_long_ones_leave_a_place():
+def test_live_sentences_keep_the_budget_and_long_ones_leave_a_slot():
     short, long = jobs(10)[0], jobs(LONG + 1)[0]
     assert has_room(short, [short] * 9, budget=100)
     assert not has_room(short, [short] * 10, budget=100)
@@ -640,7 +640,7 @@ def test_live_sentences_keep_to_the_budget_and_long_ones_leave_a_place():
     assert not has_room(short, [long] * LEAST_PLACES, budget=1)
 
 
-def test_long_sentences_wait_for_long_ones_and_short_ones_pass_but_nobody_waits_for_ever():
+def test_short_sentences_pass_long_ones_without_starving_them():
     async def work():
         at = joining_lane(Stepping(), budget=1)
         at.pump = lambda: None
@@ -659,7 +659,7 @@ def test_long_sentences_wait_for_long_ones_and_short_ones_pass_but_nobody_waits_
     run(work())
 
 
-def test_what_a_small_batch_took_says_nothing_where_nobody_waits():
+def test_small_batches_without_waiting_requests_do_not_change_the_estimate():
     async def work():
         at = lane(Engine())
         at.update_speed(1, 1.0)

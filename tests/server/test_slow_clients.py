@@ -1,4 +1,4 @@
-"""Clients that do not take their answers, with a loop and a transport that only write down what is asked of them."""
+"""Clients that do not read their answers, with an event loop and a transport that record calls."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def protocol():
     return made
 
 
-def test_who_takes_nothing_is_hung_up_on(protocol):
+def test_a_client_that_reads_nothing_is_disconnected(protocol):
     protocol.pause_writing()
     (timer,) = protocol.loop.timers
     assert timer.seconds == TimeoutProtocol.response_seconds
@@ -56,7 +56,7 @@ def test_who_takes_nothing_is_hung_up_on(protocol):
     assert protocol.transport.aborted
 
 
-def test_who_catches_up_is_not(protocol):
+def test_a_client_that_catches_up_stays_connected(protocol):
     protocol.pause_writing()
     protocol.resume_writing()
     assert [timer.cancelled for timer in protocol.loop.timers] == [True]

@@ -1,4 +1,4 @@
-"""Which models `onehop serve` takes."""
+"""Which models `onehop serve` loads."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def names(paths):
     return [path.stem for path in paths]
 
 
-def test_every_installed_model_is_served_the_usual_one_first(install):
+def test_all_installed_models_are_served_default_first(install):
     install("de-en", "en-de", "en-fr")
     paths = models_of(None)
     assert names(paths) == ["en-de", "de-en", "en-fr"]
@@ -20,12 +20,12 @@ def test_every_installed_model_is_served_the_usual_one_first(install):
     assert offer(paths) == expected
 
 
-def test_models_that_are_named_are_the_only_ones(install):
+def test_only_named_models_are_served(install):
     install("de-en", "en-de", "en-fr")
     assert names(models_of(["en-fr", "de-en"])) == ["en-fr", "de-en"]
 
 
-def test_of_several_models_for_one_pair_none_is_guessed(install):
+def test_several_models_of_one_pair_are_refused(install):
     install("en-de", "en-de-big", "en-de-small", "de-en")
     expected = "Several models translate from en to de: en-de, en-de-big. Choose one with --model, or for good: onehop "
     with pytest.raises(ModelFileError, match=expected):
@@ -38,7 +38,7 @@ def test_of_several_models_for_one_pair_none_is_guessed(install):
     assert names(models_of(None)) == ["de-en", "en-de-big"]
 
 
-def test_two_models_that_are_named_for_one_pair_are_refused(install):
+def test_two_named_models_of_one_pair_are_refused(install):
     folder = install("en-de", "en-de-big")
     what = f"{folder / 'en-de.safetensors'} and {folder / 'en-de-big.safetensors'} both translate from en to de."
     with pytest.raises(SettingsError, match=what.replace("/", r"\/")):
@@ -53,7 +53,7 @@ def test_a_model_and_its_small_form_are_served_together(install):
     assert names(models_of(["en-de-small", "de-en"])) == ["en-de-small", "de-en"]
 
 
-def test_where_nothing_can_be_served_it_says_what_to_do(install):
+def test_nothing_to_serve_is_an_error_with_a_remedy(install):
     with pytest.raises(ModelFileError, match=r"No model is installed\. Give a \.safetensors file"):
         models_of(None)
     install("en-fr-a", "en-fr-b")
@@ -61,7 +61,7 @@ def test_where_nothing_can_be_served_it_says_what_to_do(install):
         models_of(None)
 
 
-def test_clients_are_told_no_folder(install, tmp_path):
+def test_models_are_announced_without_their_folders(install, tmp_path):
     folder = install("en-de")
     (tmp_path / "mine").mkdir()
     (folder / "en-de.safetensors").rename(tmp_path / "mine" / "model.safetensors")

@@ -17,14 +17,14 @@ def alpha():
         yield importlib.import_module("alpha")
 
 
-def test_sentences_come_from_all_over_a_set(alpha, tmp_path):
+def test_sampled_sentences_are_evenly_spaced(alpha, tmp_path):
     file = tmp_path / "set.en"
     file.write_text("".join(f"{i}\n" for i in range(10)), encoding="utf-8")
     assert alpha.lines(file, 3) == ["0", "3", "6"]
     assert alpha.lines(file, 99) == [str(i) for i in range(10)]
 
 
-def test_a_row_for_each_search_and_set(alpha, model_file, tmp_path, monkeypatch, capsys):
+def test_there_is_a_row_for_each_search_and_set(alpha, model_file, tmp_path, monkeypatch, capsys):
     for language in ("en", "de"):
         (tmp_path / f"set.{language}").write_text("the old house\na new tree\na bird\n", encoding="utf-8")
     out = tmp_path / "rows.jsonl"

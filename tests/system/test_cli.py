@@ -61,7 +61,7 @@ def refused(result, message):
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
-def test_help_shows_the_verbs(option):
+def test_help_lists_the_commands(option):
     found = onehop(option)
     assert found.exit_code == 0
     for verb in VERBS:
@@ -69,7 +69,7 @@ def test_help_shows_the_verbs(option):
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_explains_itself(verb):
+def test_every_command_has_a_help_text(verb):
     found = onehop(verb, "--help")
     assert found.exit_code == 0
     assert f"onehop {verb}" in found.stdout
@@ -77,8 +77,8 @@ def test_every_verb_explains_itself(verb):
 
 @pytest.mark.parametrize("markup", [None, "rich"])
 @pytest.mark.parametrize("path", EVERY_PATH, ids=" ".join)
-def test_the_help_has_no_noise(path, markup, monkeypatch, capsys):
-    """A flag has no type, a number with bounds is a number, and every option has its sentence."""
+def test_help_texts_are_plain_and_cover_every_option(path, markup, monkeypatch, capsys):
+    """Flags show no type, bounded numbers a plain one, and every option has a sentence."""
     group = typer.main.get_command(app)
     commands = {tuple(path): command for path, command in every_command(group)}
     for command in commands.values():
@@ -101,7 +101,7 @@ def test_every_option_has_a_long_form(path):
 
 
 @pytest.mark.parametrize("args", [["--help"], ["--version"], ["config", "base"], ["translate", "--help"]])
-def test_nothing_heavy_is_imported_before_a_verb_needs_it(args):
+def test_heavy_libraries_are_imported_on_use(args):
     code = (
         "import sys; from onehop.cli import app\n"
         f"try: app({args})\n"
@@ -113,7 +113,7 @@ def test_nothing_heavy_is_imported_before_a_verb_needs_it(args):
     assert found.stderr == "set()\n"
 
 
-def test_every_verb_that_uses_torch_has_threads():
+def test_every_command_that_uses_torch_has_the_option_threads():
     options = {" ".join(path): [o for p in command.params for o in p.opts] for path, command in every_command()}
     computing = {path for path, names in options.items() if "--device" in names} | {"evaluate", "export", "import"}
     assert [path for path in sorted(computing) if "--threads" not in options[path]] == []
@@ -130,7 +130,7 @@ def test_threads_reach_torch_and_other_processes(here, model_file, monkeypatch):
 
 
 @pytest.mark.parametrize(("given", "used"), [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")])
-def test_threads_that_wait_for_one_another_sleep(given, used):
+def test_omp_wait_policy_is_passive_unless_set(given, used):
     env = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
     code = "import os; from onehop import cli; cli._with_command = lambda _: show; cli.main()"
     code = f"def show(**_): print(os.environ['OMP_WAIT_POLICY'])\n{code}"
@@ -196,11 +196,11 @@ def test_errors_are_reported_before_torch_is_imported(here):
         ),
     ],
 )
-def test_an_output_that_cannot_be_written_is_refused_before_the_work(here, args, message):
+def test_unwritable_outputs_are_refused_before_the_work(here, args, message):
     refused(onehop(*args), message)
 
 
-def test_only_the_verb_that_is_called_is_built():
+def test_only_the_called_command_is_imported():
     for words, built in (
         (["translate"], ["translate"]),
         (["import"], ["import"]),
@@ -232,17 +232,17 @@ def test_a_model_is_compared_only_with_another_of_its_languages(here, model_file
     assert not Path("x.html").exists()
 
 
-def test_version():
+def test_version_is_printed():
     found = onehop("--version")
     assert (found.stdout, found.stderr, found.exit_code) == (f"onehop {__version__}\n", "", 0)
 
 
-def test_no_verb_shows_the_help():
+def test_a_call_without_command_shows_the_help():
     found = onehop()
     assert "verify-resume" in found.output
 
 
-def test_shell_completion():
+def test_shell_completion_works():
     command = [Path(sys.executable).with_name("onehop")]  # the name of the command stands in what is shown
     shown = subprocess.run([*command, "--show-completion", "bash"], capture_output=True, text=True, check=True)
     assert "complete -o default -F _onehop_completion onehop" in shown.stdout
@@ -407,7 +407,7 @@ def test_debug_shows_the_traceback():
     assert found.exit_code == 2
 
 
-def test_a_text_that_reads_debug_is_a_text():
+def test_debug_as_an_argument_is_text():
     refused(
         onehop("config", "--", "--debug"),
         "There is no preset '--debug'. There are: base, big, decoder, digits, encoder, small, tiny.",
@@ -457,12 +457,12 @@ def test_a_wrong_call_is_one_line_with_the_remedy(args, message):
 
 @pytest.mark.parametrize("debug", [[], ["--debug"]])
 @pytest.mark.parametrize("path", EVERY_PATH, ids=" ".join)
-def test_every_verb_refuses_a_wrong_option_in_one_line(path, debug):
+def test_every_command_refuses_a_wrong_option_in_one_line(path, debug):
     where = " ".join(["onehop", *path])
     refused(onehop(*debug, *path, "--bogus"), f"`{where}` has no option --bogus. See `{where} --help`.")
 
 
-def test_a_wrong_call_of_the_module_names_the_command():
+def test_a_wrong_call_through_python_m_names_the_command():
     found = process("config")
     assert (found.stdout, found.returncode) == ("", 2)
     assert found.stderr == "onehop: Missing argument 'SETTINGS'. See `onehop config --help`.\n"
@@ -484,24 +484,24 @@ def translated(model_file):
     ]
 
 
-def test_translate_a_text(model_file, translated):
+def test_translate_takes_a_text(model_file, translated):
     found = onehop("translate", "-m", model_file, "--beam", "2", "--device", "cpu", LINES[0])
     assert (found.stdout, found.exit_code) == (translated[0] + "\n", 0)
 
 
 @pytest.mark.parametrize(("end", "last"), [("\n", True), ("\r\n", False)])
-def test_translate_line_by_line(model_file, translated, end, last):
+def test_translate_works_line_by_line(model_file, translated, end, last):
     stdin = end.join(LINES) + (end if last else "")
     found = onehop("translate", "-m", model_file, "--beam", "2", "--device", "cpu", stdin=stdin.encode())
     assert found.stdout.split("\n") == [*translated, ""]
 
 
-def test_translate_nothing(model_file):
+def test_translate_accepts_empty_input(model_file):
     found = onehop("translate", "-m", model_file, stdin=b"")
     assert (found.stdout, found.exit_code) == ("", 0)
 
 
-def test_translate_as_a_process(model_file, translated):
+def test_translate_works_as_a_process(model_file, translated):
     found = process("translate", "-m", model_file, "--beam", "2", "--device", "cpu", input="\n".join(LINES))
     assert found.stdout.split("\n") == [*translated, ""]
     # Random models repeat themselves, and write bytes that are no letters.
@@ -526,12 +526,12 @@ def test_bad_utf8_is_refused_with_its_line(model_file):
         (["--beam", "0"], "--beam is 0. It must be at least 1: hypotheses followed at a time; 1: greedy."),
     ],
 )
-def test_what_cannot_be_translated_with(model_file, monkeypatch, option, message):
+def test_unusable_options_are_refused(model_file, monkeypatch, option, message):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     refused(onehop("translate", "-m", model_file, *option, "hi"), message)
 
 
-def test_train_on_a_device_that_is_not_there(digits, tmp_path):
+def test_training_on_a_missing_device_is_refused(digits, tmp_path):
     _, store = digits
     found = onehop("train", "tiny", "--store", store.path, "-o", tmp_path / "run", "--device", "tpu")
     refused(found, "There is no device 'tpu'. Choose cpu, cuda or cuda:N.")
@@ -613,7 +613,7 @@ def read(terminal):
         return b""
 
 
-def test_a_terminal_is_told_that_lines_are_awaited(model_file):
+def test_a_terminal_gets_a_hint_that_input_is_read(model_file):
     outside, inside = pty.openpty()
     command = [*ONEHOP, "translate", "-m", model_file]
     with subprocess.Popen(command, stdin=inside, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
@@ -626,7 +626,7 @@ def test_a_terminal_is_told_that_lines_are_awaited(model_file):
 
 
 @pytest.mark.parametrize("args", [["--help"], ["config", "--help"]])
-def test_no_color(args):
+def test_no_color_disables_colours(args):
     assert "\x1b[" in on_terminal(args)
     shown = on_terminal(args, NO_COLOR="1")
     assert "Usage: " in shown
@@ -636,7 +636,7 @@ def test_no_color(args):
 # --- from raw text to a translation ---------------------------------------------------------------------------
 
 
-def test_the_verbs_together(digits, tmp_path, monkeypatch):
+def test_prepare_train_average_translate_and_curves_work_together(digits, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings, store = digits
     Path("settings.toml").write_text(settings_to_toml(settings), encoding="utf-8")
@@ -668,7 +668,7 @@ def test_demo_reverse_shows_its_outcome(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("same", "status"), [(True, 0), (False, 1)])
-def test_verify_resume_says_by_its_status_whether_the_runs_are_the_same(monkeypatch, same, status):
+def test_verify_resume_reports_equality_by_its_exit_status(monkeypatch, same, status):
     def verify(folder, *, kills, steps, seed, say, device):
         assert (folder, kills, steps, seed, device) == (None, 2, 40, 3, "cuda:1")
         say("hello")
@@ -679,7 +679,7 @@ def test_verify_resume_says_by_its_status_whether_the_runs_are_the_same(monkeypa
     assert (found.stdout, found.exit_code) == ("hello\n", status)
 
 
-def test_a_model_lends_its_tokenizer(model_file, tmp_path):
+def test_prepare_can_use_a_models_tokenizer(model_file, tmp_path):
     from onehop.cli.train import tokenizer_of
     from onehop.errors import TextError
     from onehop.storage.model_io import read_model

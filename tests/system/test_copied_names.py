@@ -41,5 +41,5 @@ def test_copied_names_are_kept_and_exonyms_are_not(lists):
     assert lists["en-de.txt"] == ["Dunbar"]
 
 
-def test_words_that_stand_alone_and_are_translated_have_a_list(lists):
+def test_single_words_that_are_translated_are_listed(lists):
     assert lists["en-de.translated.txt"] == ["Munich"]

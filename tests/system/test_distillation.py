@@ -27,7 +27,7 @@ def commands() -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_command_of_the_page_runs(tmp_path, monkeypatch, install, model_file):
+def test_every_command_of_the_distillation_guide_runs(tmp_path, monkeypatch, install, model_file):
     install("en-de")
     monkeypatch.chdir(tmp_path)
     words = ("old", "new", "house", "tree", "bird")

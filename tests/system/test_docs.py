@@ -1,4 +1,4 @@
-"""The pages: links, commands, code, symbols and figures that they name are there, and the site builds."""
+"""The docs: their links, commands, code, symbols and figures are right, and the site builds."""
 
 import ast
 import doctest
@@ -70,7 +70,7 @@ def code_blocks(page: Path) -> Iterator[tuple[str, str, bool]]:
             yield "", re.sub("^ {4}", "", indented, flags=re.M).strip("\n") + "\n", False
 
 
-def test_blocks_are_found(tmp_path):
+def test_code_blocks_are_extracted(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"# a\n    b\n\n    c\n\nd\n\n```console\n$ e\n```\n\n{RUN}\n```python\nf\n```\n")
     assert list(code_blocks(page)) == [("console", "$ e\n", False), ("python", "f\n", True), ("", "b\n\nc\n", False)]
@@ -150,7 +150,7 @@ def is_setting(change: str, path: list[str]) -> bool:
 
 
 @pytest.mark.parametrize("words", in_each_page(commands))
-def test_a_command_names_a_verb_and_options_that_are_there(words):
+def test_documented_commands_and_options_exist(words):
     assert mistake(words) is None
 
 
@@ -168,7 +168,7 @@ def test_a_command_names_a_verb_and_options_that_are_there(words):
         ("onehop train small -o runs/a --set train.steps=5  # why", None),
     ],
 )
-def test_a_wrong_command_would_be_found(line, wrong):
+def test_the_check_finds_wrong_commands(line, wrong):
     (words,) = calls(line)
     assert mistake(words) == wrong
 
@@ -182,7 +182,7 @@ def helps(command, path="onehop") -> Iterator[tuple[str, str]]:
         yield from helps(below, f"{path} {name}")
 
 
-def test_no_word_in_brackets_is_lost_from_a_help_text():
+def test_bracketed_words_survive_in_help_texts():
     for where, text in helps(ONEHOP):
         assert Text.from_markup(text).plain == text.replace("\\[", "["), where
 
@@ -211,7 +211,7 @@ def raw(name: str) -> str:
     return text_of(ROOT / "results" / name)
 
 
-def test_the_reasons_of_the_readme_have_the_figures_of_the_raw_files():
+def test_the_readmes_figures_are_those_of_the_raw_files():
     readme = " ".join(text_of(ROOT / "README.md").split())
     sweep = json.loads(raw("which_head.json"))
     heads = sweep["without a head"]
@@ -237,7 +237,7 @@ def test_the_reasons_of_the_readme_have_the_figures_of_the_raw_files():
     assert f"Of {len(inputs)} everyday inputs the German model got {serious} seriously wrong" in readme
 
 
-def test_the_page_of_verbs_has_every_verb_and_no_other():
+def test_the_page_of_commands_has_every_command_and_no_other():
     listed = re.findall(r"^\| `([\w-]+)` \|", text_of(DOCS / "reference/cli.md"), re.M)
     assert sorted(listed) == sorted(ONEHOP.commands)
 
@@ -251,7 +251,7 @@ def verb_pages() -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("verb", sorted(ONEHOP.commands))
-def test_every_verb_has_a_page_or_a_section_with_its_name_and_a_call_of_it(verb):
+def test_every_command_has_a_page_or_section_with_an_example(verb):
     file, anchor = verb_pages()[verb]
     if anchor:
         assert verb in anchor
@@ -338,7 +338,7 @@ def test_the_tutorial_shows_the_settings_that_were_run():
     assert tomllib.loads(shown) == tomllib.loads(text_of(ROOT / "results" / "tutorial" / "mine.toml"))
 
 
-def test_the_tutorial_shows_the_scores_that_came_out():
+def test_the_tutorial_shows_the_recorded_scores():
     scores = re.findall(r"^\S.*± [\d.]+$", text_of(ROOT / "results" / "tutorial" / "evaluate.txt"), re.M)
     assert len(scores) == 6
     for line in scores:
@@ -349,7 +349,7 @@ def family_figures(name: str) -> dict:
     return json.loads(text_of(ROOT / "results" / "family" / f"{name}.evaluate.json"))
 
 
-def test_the_page_of_generate_shows_the_perplexity_that_came_out():
+def test_the_page_of_generate_shows_the_recorded_perplexity():
     figures = family_figures("decoder")
     found = Likelihood(**{field.name: figures[field.name] for field in fields(Likelihood)})
     shown = "".join(f"    {line}\n" for line in found.lines())
@@ -365,7 +365,7 @@ def test_the_page_of_fill_shows_the_recorded_accuracy():
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder"])
-def test_the_settings_of_the_family_s_runs_are_settings(name):
+def test_the_settings_of_the_language_model_runs_are_valid(name):
     assert load_settings(str(ROOT / "results" / "family" / f"{name}.toml")).model.kind == name
 
 
@@ -387,7 +387,7 @@ def plain(code: str) -> str:
 
 
 @pytest.mark.parametrize("code", in_each_page(python_blocks))
-def test_python_compiles_and_imports_what_is_there(code):
+def test_python_blocks_compile_and_import_existing_names(code):
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "onehop":
@@ -402,7 +402,7 @@ def runnable(page: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", in_each_page(runnable))
-def test_python_that_says_so_runs(code, tmp_path):
+def test_marked_python_blocks_run(code, tmp_path):
     (tmp_path / "example.py").write_text(code, encoding="utf-8")  # a script, which processes that it spawns import
     done = subprocess.run(
         [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, check=False, encoding="utf-8"
@@ -438,7 +438,7 @@ def symbols() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("file", "symbol"), symbols())
-def test_the_map_points_at_what_is_there(file, symbol):
+def test_the_paper_map_names_existing_symbols(file, symbol):
     assert (ROOT / file).exists()
     found = importlib.import_module(file.removesuffix(".py").replace("/", ".")) if symbol else None
     for name in filter(None, symbol.split(".")):
@@ -447,13 +447,13 @@ def test_the_map_points_at_what_is_there(file, symbol):
         assert getattr(found, "__module__", "onehop").startswith("onehop")
 
 
-def test_the_map_has_every_file_of_the_variants_and_of_the_tables():
+def test_the_paper_map_has_the_files_of_variants_and_tables():
     experiments = ROOT / "onehop/experiments"
     files = {ROOT / "onehop/model/variants.py", *experiments.glob("table*.py"), experiments / "family_figure.py"}
     assert files <= {ROOT / file for file, _ in symbols()}
 
 
-def test_the_map_s_settings_are_there():
+def test_the_paper_maps_settings_exist():
     tables = {field.type.__name__: {key.name for key in fields(field.type)} for field in fields(Settings)}
     named = re.findall(r"config\.py:(\w+)` \(([^)]+)\)", text_of(DOCS / "internals/paper-map.md"))
     assert named
@@ -461,7 +461,7 @@ def test_the_map_s_settings_are_there():
         assert set(re.findall(r"`(\w+)`", keys)) <= tables[table]
 
 
-def test_the_figures_of_scaling_are_those_of_the_benchmark():
+def test_the_scaling_tables_equal_the_benchmarks_output():
     scaling = module_from(ROOT / "benchmarks" / "scaling.py")
     page = text_of(DOCS / "results/training-speed.md")
     for row in [*scaling.byte_rows(), *scaling.rate_rows()]:
@@ -503,12 +503,12 @@ def test_no_sentence_is_longer_than_25_words(page):
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
-def test_a_page_is_read_in_ten_minutes(page):
+def test_pages_have_a_maximum_length(page):
     prose = [word for paragraph in paragraphs(page) for word in words_of(paragraph)]
     assert page.name in ENDLESS or len(prose) <= LONGEST_PAGE
 
 
-def test_sentences_are_counted(tmp_path):
+def test_sentence_lengths_are_counted(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# a b\n\nOne two [three](x.md). `onehop four` is five: Six (Kim et al. 2016).\n- seven\n- eight nine\n"
@@ -526,7 +526,7 @@ def test_every_page_has_its_place_in_the_menu_once():
     assert sorted(in_menu) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
-def test_the_site_knows_github_s_lists_and_files():
+def test_the_site_renders_github_lists_and_links():
     github = module_from(DOCS / "github_markdown.py")
     written = "a:\n- b\n- c\n\n```text\nd\n- e\n```\n\nf\n| g |\n|---|\n1. h"
     read = "a:\n\n- b\n- c\n\n```text\nd\n- e\n```\n\nf\n\n| g |\n|---|\n1. h"

@@ -126,7 +126,7 @@ def model(runs):
     return runs / "parts" / "model.safetensors"
 
 
-def test_a_run_in_pieces_ends_with_the_same_bits(runs):
+def test_a_run_in_parts_ends_with_the_same_bits(runs):
     assert result_hash(runs / "parts") == result_hash(runs / "whole")
     assert Run(runs / "parts").steps()[-1] == 24
 
@@ -156,7 +156,7 @@ def test_it_translates_and_can_be_evaluated(model, corpora, tmp_path):
     assert scored.scores.keys() == CONVENTIONS.keys()
 
 
-def test_the_raw_corpora_are_enough(corpora, settings, tmp_path):
+def test_one_command_trains_from_raw_corpora(corpora, settings, tmp_path):
     """The one command: it prepares, trains and validates by translating."""
     file = workflow.train(
         with_changes(settings, ["train.steps=4", "train.average=1"]), tmp_path / "run", data=corpora, device="cpu"

@@ -16,7 +16,7 @@ def int8():
         yield importlib.import_module("int8")
 
 
-def test_a_loss_is_what_int8_has_less(int8):
+def test_the_loss_is_the_score_difference_to_float32(int8):
     references = [f"the old house number {i} has a new door and a small garden" for i in range(6)]
     rounded = [*references[:5], "a bird sat there"]
     found = int8.report(references, rounded, references)
@@ -46,7 +46,7 @@ class Counting:
         return [SimpleNamespace(text=f"{text}!") for text in texts]
 
 
-def test_a_stopped_run_goes_on_with_the_next_part(int8, tmp_path):
+def test_a_stopped_run_resumes_with_the_next_part(int8, tmp_path):
     parts, key, file = [["a", "b"], ["c"], ["d"]], {"int8": "hash"}, tmp_path / "int8.json.parts"
     whole = [{"int8": [f"{text}!" for text in part]} for part in parts]
     with pytest.raises(KeyboardInterrupt):

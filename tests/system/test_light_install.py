@@ -1,4 +1,4 @@
-"""The base install: what works without any extra, what a verb says whose extra is missing, and other systems."""
+"""The base install: commands without extras, errors of missing extras, and systems without POSIX."""
 
 import json
 import subprocess
@@ -46,7 +46,7 @@ def of_extra(*extras):
     return [module for module in OF_EXTRAS if EXTRAS[module] not in extras and module not in brought]
 
 
-def test_a_model_in_the_cache_translates_a_text_without_what_is_slow_to_import(model_file):
+def test_a_cached_model_translates_without_slow_imports(model_file):
     folder = Converted.of(model_file, "int8").folder
     assert folder is not None
     slow = ["numpy", "safetensors", "multiprocessing", "onehop.data.store", "onehop.pipelines.html"]
@@ -55,7 +55,7 @@ def test_a_model_in_the_cache_translates_a_text_without_what_is_slow_to_import(m
     assert out == SentenceTranslator.load(model_file).translate(["the old house"])[0].text + "\n"
 
 
-def test_the_base_install_translates_and_says_what_it_has(model_file, tmp_path):
+def test_the_base_install_translates_and_doctor_runs(model_file, tmp_path):
     (tmp_path / "in.en").write_text("the old house\n\na new tree\n")
     (tmp_path / "terms.tsv").write_text("bird\tVogel\n")
     model = ("-m", model_file)
@@ -104,7 +104,7 @@ VERBS = [
 ]
 
 
-def test_a_verb_names_the_extra_that_it_needs(model_file, tmp_path):
+def test_commands_name_the_missing_extra(model_file, tmp_path):
     """Arguments are checked first, so that these two need a model and a folder that exist."""
     verbs = [
         *VERBS,
@@ -139,11 +139,11 @@ for name in ("Transformer", "explore", "trace", "train", "*"):
 """
 
 
-def test_a_name_of_python_says_which_extra_it_needs():
+def test_python_names_name_the_missing_extra():
     assert run(FROM_PYTHON) == 'This needs PyTorch. Install it with: pip install "onehop[torch]"\n' * 5
 
 
-def test_a_module_that_no_extra_brings_is_no_extra():
+def test_other_missing_modules_name_no_extra():
     done, _ = without(["sentencex"], ["translate", "a bird"])
     assert done[0][0] == 1
 
@@ -196,7 +196,7 @@ for name in names:
 """
 
 
-def test_what_needs_no_torch_can_be_imported_without_it():
+def test_torch_free_modules_can_be_imported_without_torch():
     """What the contracts keep from importing torch, and what imports it in functions only."""
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     contracts = [c for c in tool["importlinter"]["contracts"] if "torch" in c.get("forbidden_modules", ())]
@@ -206,7 +206,7 @@ def test_what_needs_no_torch_can_be_imported_without_it():
     run(IMPORT, " ".join(of_extra("serve")), " ".join(names))
 
 
-def test_torch_trains_and_translates_where_the_rest_is_missing(digits, model_file, tmp_path):
+def test_training_and_translating_work_with_torch_only(digits, model_file, tmp_path):
     settings, store = digits
     (tmp_path / "tiny.toml").write_text(settings_to_toml(with_changes(settings, ["train.steps=2"])))
     train = ["train", tmp_path / "tiny.toml", "--store", store.path, "--bleu-on", 0, "--device", "cpu"]
@@ -235,7 +235,7 @@ print(len(names), "torch" in sys.modules)
 """
 
 
-def test_every_module_can_be_imported_where_the_system_is_not_posix():
+def test_every_module_can_be_imported_without_posix():
     count, with_torch = run(ELSEWHERE).split()
     assert int(count) > 140
     assert with_torch == "True"

@@ -1,4 +1,4 @@
-"""The translators under `packages/`: each can be installed, is whole, says what it is, and translates."""
+"""The translators under `packages/`: each can be installed, is complete, has a true card, and translates."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def test_every_package_is_tested():
 
 
 @each
-def test_it_names_its_model(package):
+def test_a_package_names_its_model(package):
     project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == package.name
     assert project["entry-points"][GROUP] == {name_of(package): folder_of(package).name}
@@ -65,7 +65,7 @@ def test_the_model_is_one_file_of_the_papers_base_shape_or_a_small_one(package):
 
 
 @each
-def test_the_recipe_has_its_data_and_its_shape(package):
+def test_the_recipe_has_the_models_data_and_shape(package):
     """Not its steps: the card tells in which parts it was trained."""
     settings, recipe = read_model(folder_of(package) / MODEL).settings, load_settings(str(recipe_of(package)))
     assert (settings.model, settings.tokenizer, settings.data) == (recipe.model, recipe.tokenizer, recipe.data)
@@ -77,7 +77,7 @@ def recipe_of(package: Path) -> Path:
 
 
 @each
-def test_the_card_speaks_of_these_weights(package):
+def test_the_card_has_the_hash_of_the_weights(package):
     stored, card = read_model(folder_of(package) / MODEL), (folder_of(package) / CARD).read_text(encoding="utf-8")
     assert re.findall(r"\b[0-9a-f]{64}\b", card) == [stored.hash]
     assert stored.provenance["data"] in card
@@ -85,7 +85,7 @@ def test_the_card_speaks_of_these_weights(package):
 
 
 @each
-def test_the_scores_of_the_card_are_those_of_the_reports(package):
+def test_the_cards_scores_are_those_of_the_reports(package):
     card = (folder_of(package) / CARD).read_text(encoding="utf-8")
     rows = re.findall(r"^\| (newstest201[34]|Tatoeba test|Europarl test)\b.*?\| (\d+\.\d) ± (\d\.\d) \|", card, re.M)
     assert len(rows) == 4
@@ -96,14 +96,14 @@ def test_the_scores_of_the_card_are_those_of_the_reports(package):
 
 
 @each
-def test_it_translates_with_both_engines(package):
+def test_a_package_translates_with_both_engines(package):
     source, target = GREETINGS[name_of(package)]
     for engine in ("ctranslate2", "torch"):
         translator = SentenceTranslator.load(folder_of(package) / MODEL, device="cpu", engine=engine, threads=1)
         assert translator.translate([source])[0].text == target
 
 
-def test_the_packages_differ_in_their_names_and_languages_alone():
+def test_the_packages_differ_only_in_names_and_languages():
     """So that it is enough to install one of them."""
     texts = [(package / "pyproject.toml").read_text(encoding="utf-8") for package in PACKAGES]
     names = "|".join(sorted((name_of(package).replace("-", ".") for package in PACKAGES), key=len, reverse=True))
@@ -112,7 +112,7 @@ def test_the_packages_differ_in_their_names_and_languages_alone():
 
 
 @pytest.mark.slow
-def test_installed_it_is_found_by_its_name(tmp_path):
+def test_an_installed_package_is_found_by_name(tmp_path):
     package = PACKAGES[0]
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
     copy = shutil.copytree(package, tmp_path / "source")  # a build leaves its files beside the source

@@ -110,7 +110,7 @@ def assert_same_gradients(ours: Stack, theirs: nn.Module, atol: float) -> None:
 
 @NORMS
 @PRECISIONS
-def test_the_encoder_is_torchs(norm, dtype, atol):
+def test_the_encoder_equals_torch_nns(norm, dtype, atol):
     ours, theirs = twins(norm, dtype, cross=False)
     inside = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
     x = torch.randn(2, 6, D_MODEL, dtype=dtype)
@@ -127,7 +127,7 @@ def test_the_encoder_is_torchs(norm, dtype, atol):
 
 @NORMS
 @PRECISIONS
-def test_the_decoder_is_torchs(norm, dtype, atol):
+def test_the_decoder_equals_torch_nns(norm, dtype, atol):
     ours, theirs = twins(norm, dtype, cross=True)
     inside = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
     x, memory = torch.randn(2, 7, D_MODEL, dtype=dtype), torch.randn(2, 5, D_MODEL, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The search for test sentences in the training text finds what is there, and only that."""
+"""The search for test sentences in the training text finds all overlaps and nothing else."""
 
 import importlib
 import json
@@ -19,7 +19,7 @@ def overlap():
         yield importlib.import_module("overlap")
 
 
-def test_runs_know_no_capitals_and_no_punctuation(overlap):
+def test_word_runs_ignore_case_and_punctuation(overlap):
     assert overlap.runs("One, two; THREE four (five) six!") == {"one two three four five", "two three four five six"}
     assert overlap.runs("Only four words here") == set()
 
@@ -33,8 +33,8 @@ def test_runs_know_no_capitals_and_no_punctuation(overlap):
         (["Something else altogether stands in this line"], {"50%": 0, "80%": 0}),
     ],
 )
-def test_the_best_single_line_counts(overlap, tmp_path, monkeypatch, lines, shared):
-    """Halves in two lines are no whole."""
+def test_overlap_counts_within_a_single_line(overlap, tmp_path, monkeypatch, lines, shared):
+    """Two halves in two lines do not count as an overlap."""
     for language in ("en", "de"):
         (tmp_path / f"test.{language}").write_text(f"{TEST}\nToo short to say\n", encoding="utf-8")
     train, out = tmp_path / "train.tsv.xz", tmp_path / "found.json"

@@ -1,4 +1,4 @@
-"""The wheel: built from the sources alone, complete, and at work in an environment that has nothing else of ours."""
+"""The wheel: reproducible, complete, and working in a new environment."""
 
 import ast
 import os
@@ -47,7 +47,7 @@ def built(tmp_path_factory, modified):
 
 
 @pytest.mark.slow
-def test_the_wheel_can_be_built_again_to_the_byte(wheel, tmp_path_factory):
+def test_the_wheel_is_reproducible(wheel, tmp_path_factory):
     assert "SOURCE_DATE_EPOCH" in (ROOT / "Makefile").read_text(encoding="utf-8")
     assert built(tmp_path_factory, modified=1_760_000_000).read_bytes() == wheel.read_bytes()
 
@@ -101,7 +101,7 @@ def elsewhere(wheel, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_the_wheel_works_elsewhere(elsewhere, model_file):
+def test_the_wheel_works_in_a_new_environment(elsewhere, model_file):
     where = elsewhere("python", "-c", "import onehop; print(onehop.__file__)")
     assert "elsewhere" in where
     assert elsewhere("onehop", "--version") == f"onehop {__version__}\n"
@@ -121,7 +121,7 @@ def test_the_wheel_works_elsewhere(elsewhere, model_file):
 # --- what the package says about itself -----------------------------------------------------------------------
 
 
-def test_what_is_imported_is_declared():
+def test_every_import_is_a_declared_dependency():
     names = (re.match(r"[\w-]+", wish)[0].replace("-", "_") for wish in PROJECT["dependencies"])
     declared = {{"markdown_it_py": "markdown_it"}.get(name, name) for name in names}
     by_name = {
@@ -179,13 +179,13 @@ def test_the_lock_of_the_container_has_a_hash_of_everything_in_the_versions_of_t
     assert "--require-hashes -r container.lock" in (ROOT / "Containerfile").read_text(encoding="utf-8")
 
 
-def test_nothing_with_a_known_hole_is_allowed():
+def test_versions_with_known_vulnerabilities_are_excluded():
     wishes = {r.name: r.specifier for r in map(Requirement, PROJECT["optional-dependencies"]["serve"])}
     assert not wishes["starlette"].contains("0.49.0")  # CVE-2025-62727
     assert not wishes["h11"].contains("0.14.0")  # CVE-2025-43859
 
 
-def test_doctor_looks_for_every_dependency():
+def test_doctor_checks_every_dependency():
     assert sorted(NEEDED) == sorted(re.match(r"[\w-]+", wish)[0] for wish in PROJECT["dependencies"])
 
 
@@ -201,7 +201,7 @@ def named(places, content):
     return any(top in content for top in (b"/work/", b"/root/", b"/home/")) and places.search(content)
 
 
-def test_no_file_names_a_place_on_one_machine():
+def test_no_file_contains_a_machine_path():
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -218,7 +218,7 @@ def test_no_file_names_a_place_on_one_machine():
     assert named(places, b"cd /" + b"work/main")
 
 
-def test_the_readme_has_a_place_for_every_module_and_no_other():
+def test_the_readmes_tree_covers_every_module():
     tree = (ROOT / "README.md").read_text(encoding="utf-8").split("    onehop/\n")[1].split("    tests/")[0]
     named = set(re.findall(r"\b(\w+)(?:\.py|/)", tree)) - {"models"}
     there = {
@@ -227,7 +227,7 @@ def test_the_readme_has_a_place_for_every_module_and_no_other():
     assert named - {"kernels"} == there - {"__init__", "__main__", "_version"}
 
 
-def test_the_architecture_page_names_what_is_there():
+def test_the_architecture_page_names_existing_modules():
     """Each package and no other, in the order of the contract; every module and test that it names exists."""
     page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     tree = page.split("    onehop/\n")[1].split("\n\n")[0]

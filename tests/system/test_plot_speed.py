@@ -33,7 +33,7 @@ def raw(tmp_path):
     return written
 
 
-def test_each_system_is_a_dot_of_sentences_a_second_and_bleu(plot_speed, raw, tmp_path):
+def test_each_system_is_a_dot_of_speed_and_bleu(plot_speed, raw, tmp_path):
     files = [raw("a.json", onehop=4, marian=8), raw("b.json", onehop_small_greedy=1)]
     title, dots = plot_speed.read_all(files)
     assert title == "news.en, 100 sentences"
@@ -46,7 +46,7 @@ def test_each_system_is_a_dot_of_sentences_a_second_and_bleu(plot_speed, raw, tm
     assert len((tmp_path / "speed.svg").read_text().split("<path")) > len(dots)
 
 
-def test_systems_that_are_gone_are_left_out(plot_speed, raw):
+def test_removed_systems_are_left_out(plot_speed, raw):
     _, dots = plot_speed.read_all([raw("a.json", onehop=4, onehop_shortlist=3)])
     assert dots == {"onehop, en-de": (25, 24)}
 

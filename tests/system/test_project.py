@@ -44,7 +44,7 @@ def test_without_beartype_tests_run_unchecked_and_say_so():
     assert "NOTE: types and shapes were not checked. Install beartype" in done.stdout
 
 
-def test_without_a_gpu_its_tests_say_what_they_need():
+def test_gpu_tests_without_a_gpu_say_what_they_need():
     done = run_pytest("-m", "gpu", "tests/training/test_step.py", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "sees no GPU. These tests need an NVIDIA GPU" in done.stderr
@@ -76,7 +76,7 @@ def test_the_workflows_are_those_of_tests_docs_and_releases():
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.stem)
-def test_a_workflow_calls_what_is_there(file):
+def test_workflows_call_existing_targets_and_files(file):
     workflow = parsed(file)
     assert workflow["permissions"] == {"contents": "read"}
     made = set()
@@ -91,14 +91,14 @@ def test_a_workflow_calls_what_is_there(file):
     assert made <= TARGETS
 
 
-def test_the_tests_run_on_every_python_that_is_supported():
+def test_ci_tests_every_supported_python():
     versions = parsed(ROOT / ".github/workflows/tests.yml")["jobs"]["test"]["strategy"]["matrix"]["python"]
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
     assert project["requires-python"] == f">={versions[0]}"
     assert versions == [f"3.{minor}" for minor in range(11, 15)]
 
 
-def test_only_a_tag_is_published_after_the_tests_and_from_an_environment():
+def test_only_tags_are_published_after_the_tests():
     jobs = parsed(ROOT / ".github/workflows/release.yml")["jobs"]
     (publishing,) = [job for job in jobs.values() if "id-token" in job.get("permissions", {})]
     assert publishing["environment"] == "pypi"
@@ -131,7 +131,7 @@ def test_the_hooks_are_the_checks_of_make_and_fetch_nothing():
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
-def test_without_node_the_pages_scripts_are_left_out_loudly_and_in_ci_that_is_an_error(ci, tmp_path):
+def test_without_node_the_javascript_check_is_skipped_and_fails_in_ci(ci, tmp_path):
     command = [shutil.which("make"), "check-js"]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, env={"PATH": str(tmp_path), "CI": ci}
@@ -143,7 +143,7 @@ def test_without_node_the_pages_scripts_are_left_out_loudly_and_in_ci_that_is_an
 @pytest.mark.skipif(
     not (ROOT / "node_modules").exists() and not os.environ.get("CI"), reason="needs node: make check-js"
 )
-def test_undeclared_names_wrong_imports_and_superfluous_arguments_are_found_in_the_pages_scripts(tmp_path):
+def test_tsc_finds_undeclared_names_wrong_imports_and_extra_arguments(tmp_path):
     (tmp_path / "wrong.js").write_text(
         'import { absent } from "onehop/maths.js";\nimport { number } from "onehop/format.js";\n'
         "export const x = [undeclared, absent, number(1, 2, 3)];\n"
@@ -163,7 +163,7 @@ def test_undeclared_names_wrong_imports_and_superfluous_arguments_are_found_in_t
 
 
 @pytest.mark.parametrize("name", ["bug", "idea", "wrong_translation"])
-def test_an_issue_form_asks_for_something(name):
+def test_issue_forms_have_fields(name):
     form = parsed(ROOT / f".github/ISSUE_TEMPLATE/{name}.yml")
     assert form["name"]
     assert form["description"]
@@ -184,7 +184,7 @@ def test_the_changelog_has_one_section_a_version_newest_first():
     assert versions()[0][0] == __version__
 
 
-def test_the_citation_is_whole_and_of_this_version():
+def test_the_citation_is_complete_and_has_this_version():
     cited = parsed(ROOT / "CITATION.cff")
     assert cited["cff-version"] == "1.2.0"
     assert cited["title"]
@@ -204,7 +204,7 @@ def test_the_citation_is_whole_and_of_this_version():
 GUIDE = text_of(ROOT / "CONTRIBUTING.md")
 
 
-def test_every_path_in_the_guide_is_there():
+def test_every_path_in_contributing_exists():
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
     words = set(re.findall(r"(?<![\w/])[\w.-]+(?:/[\w.-]+)*/?", " ".join(re.findall(r"`([^`\n]+)`", GUIDE))))
     words |= set(re.findall(r"\b(?:tests|benchmarks)/[\w/.-]+", GUIDE))
@@ -215,13 +215,13 @@ def test_every_path_in_the_guide_is_there():
     assert not [name for name in sorted(named) if not (ROOT / name).exists()]
 
 
-def test_every_target_in_the_guide_is_there():
+def test_every_make_target_in_contributing_exists():
     named = set(re.findall(r"\bmake ([a-z][\w-]*)`", GUIDE)) | set(re.findall(r"^    make ([\w-]+)", GUIDE, re.M))
     assert {"check", "test", "test-fast", "test-gpu", "docs"} <= named
     assert named <= TARGETS
 
 
-def test_every_constant_and_class_in_the_recipes_is_in_a_file_of_its_recipe():
+def test_every_name_in_contributings_recipes_exists():
     for recipe in re.split(r"^### ", GUIDE.split("## Recipes")[1].split("## Releases")[0], flags=re.M)[1:]:
         files = [ROOT / name for name in re.findall(r"`([\w/.-]+\.(?:py|js|toml))`", recipe) if "/" in name]
         code = "\n".join(text_of(file) for file in files)
@@ -229,7 +229,7 @@ def test_every_constant_and_class_in_the_recipes_is_in_a_file_of_its_recipe():
         assert not [name for name in names if not re.search(rf"\b{name}\b", code)], recipe
 
 
-def test_the_guide_shows_the_files_with_gpu_tests():
+def test_contributing_lists_the_files_with_gpu_tests():
     marked = {
         file.relative_to(ROOT).as_posix()
         for file in ROOT.glob("tests/**/test_*.py")
@@ -239,7 +239,7 @@ def test_the_guide_shows_the_files_with_gpu_tests():
     assert set(re.findall(r"tests/\S+\.py", command)) == marked
 
 
-def test_the_pull_request_template_asks_for_every_proof_of_the_guide():
+def test_the_pull_request_template_asks_for_every_proof():
     template = text_of(ROOT / ".github/pull_request_template.md")
     assert "Proof of value" in template
     assert "benchmarks/fingerprint.py" in template
@@ -248,7 +248,7 @@ def test_the_pull_request_template_asks_for_every_proof_of_the_guide():
     )
 
 
-def test_what_scripts_import_is_there():
+def test_imports_of_scripts_exist():
     """Scripts of benchmarks and recipes are run seldom: a name that moved would be noticed too late."""
     missing = []
     for script in sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "recipes").glob("*.py")]):

@@ -1,4 +1,4 @@
-"""The pronoun test: its sentences are what they claim to be, and its two measures find what is there."""
+"""The pronoun test: its sentences are correct, and its two measures give known results."""
 
 import json
 import re
@@ -80,7 +80,7 @@ def test_french_versions_have_one_pronoun_and_the_noun_its_article(made):
             assert article.lower() == {"masculine": "le", "feminine": "la"}[item.gender]
 
 
-def test_genders_are_balanced_in_every_kind_but_the_hard_one(made):
+def test_genders_are_balanced_except_in_hard_sentences(made):
     counts = Counter((item.kind, item.gender) for item in made.read())
     for kind in ("subject", "object", "next sentence"):
         assert len({counts[kind, gender] for gender in made.GENDERS}) == 1
@@ -164,19 +164,19 @@ def test_the_most_probable_version_is_chosen(made, scored, monkeypatch):
         ("hard", "Tier, Straße", "Das Tier überquerte den Weg nicht, weil er zu breit war.", None),
     ],
 )
-def test_the_pronoun_of_a_translation(made, scored, kind, noun, text, gender):
+def test_the_pronoun_of_a_translation_is_found(made, scored, kind, noun, text, gender):
     item = made.Item(kind, "feminine", noun, "", "", "", "")
     assert scored.pronoun_in(text, item) == gender
 
 
 @pytest.mark.parametrize("language", ["de", "fr"])
-def test_every_version_is_read_as_what_it_is(made, scored, language):
+def test_every_version_is_classified_correctly(made, scored, language):
     for item in made.read(language):
         for gender, text in item.versions.items():
             assert scored.pronoun_in(text, item, language) == gender
 
 
-def test_what_cannot_be_judged_does_not_count(made, scored):
+def test_translations_without_pronoun_are_not_counted(made, scored):
     items = [item for item in made.read() if item.kind == "subject"][:4]
     answers = [scored.Answer(items[0], items[0].gender), *(scored.Answer(item, None) for item in items[1:])]
     found = scored.tally(answers)
@@ -184,14 +184,14 @@ def test_what_cannot_be_judged_does_not_count(made, scored):
     assert scored.tally(answers[1:])["accuracy"] is None
 
 
-def test_the_interval_is_wilsons(scored):
+def test_the_confidence_interval_is_wilsons(scored):
     # Newcombe 1998, table I: 81 of 263 and 15 of 148.
     assert scored.interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
     assert scored.interval(15, 148) == pytest.approx((0.0624, 0.1605), abs=1e-4)
     assert scored.interval(0, 0) == (0.0, 1.0)
 
 
-def test_the_command(made, scored, model_file, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_report(made, scored, model_file, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(scored, "read", lambda language: made.read(language)[::40])
     file = tmp_path / "pronouns.json"
     monkeypatch.setattr(sys, "argv", ["pronouns.py", "--model", str(model_file), "--beam", "1", "--json", str(file)])

@@ -22,7 +22,7 @@ def test_these_names_are_public():
         _ = onehop.translator
 
 
-def test_the_example_of_explore_is_run_by_the_docs():
+def test_the_docs_run_the_example_of_explore():
     """It takes long, and tests/system/test_docs.py runs every line of this page."""
     page = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
     first, made, saved = (example.source for example in doctest.DocTestParser().get_examples(onehop.explore.__doc__))
@@ -31,7 +31,7 @@ def test_the_example_of_explore_is_run_by_the_docs():
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLIC if name != "explore"])
-def test_the_examples_are_true(name, tmp_path, monkeypatch):
+def test_docstring_examples_are_correct(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     public = {each: getattr(onehop, each) for each in PUBLIC}
     tests = doctest.DocTestFinder().find(public[name], name, module=False, globs=public)
@@ -111,6 +111,6 @@ assert "torch" not in sys.modules
 """
 
 
-def test_importing_it_loads_nothing_and_translating_no_torch():
+def test_importing_loads_nothing_and_translating_no_torch():
     done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

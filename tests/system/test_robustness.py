@@ -1,4 +1,4 @@
-"""The robustness check: its inputs are of every kind it names, and each fault is found."""
+"""The robustness check: it has inputs of every kind, and finds each fault."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ def translated(text: str, *, finished: bool = True, looped: bool = False) -> Res
     return Result(source="", text=text, sentences=(Sentence(source="x", text=text, n_best=(found,)),))
 
 
-def test_every_kind_is_there_and_what_must_be_kept_stands_in_the_input(checked):
+def test_every_kind_of_input_exists_with_its_required_parts(checked):
     kinds = {case.kind for case in checked.cases()}
     assert kinds >= {"digits", "names", "address", "capitals", "no full stop", "typos", "two sentences", "German"}
     assert kinds >= {"nothing", "500 words", "emoji"}
@@ -68,7 +68,7 @@ def test_marks_inside_numbers_do_not_count(checked):
     assert checked.numbers("384,400 and 10:30 and 3.75.") == checked.numbers("384.400 und 10.30 und 3,75")
 
 
-def test_the_command(checked, model_file, tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_report(checked, model_file, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checked, "cases", lambda original=checked.cases: original()[:3])
     file = tmp_path / "robustness.json"
     monkeypatch.setattr(sys, "argv", ["robustness.py", "--model", str(model_file), "--beam", "1", "--json", str(file)])

@@ -1,4 +1,4 @@
-"""The English–German model that comes with the package: it is whole, it says what it is, and it translates."""
+"""The English–German model that comes with the package: it is complete, its card is true, and it translates."""
 
 import importlib
 import re
@@ -49,13 +49,13 @@ def paragraphs(translator):
 # --- what lies in the package ---------------------------------------------------------------------------------
 
 
-def test_it_is_small_enough_to_ship():
+def test_the_model_is_small_enough_to_ship():
     sizes = [file.stat().st_size for file in FOLDER.glob(f"*{SUFFIX}")]
     assert len(sizes) == 1
     assert sum(sizes) <= MOST_BYTES
 
 
-def test_it_is_the_papers_base_model():
+def test_the_model_is_the_papers_base_model():
     model = read_model(MODEL).settings.model
     assert (model.n_encoder_layers, model.n_decoder_layers) == (6, 6)
     assert (model.d_model, model.d_ff, model.n_heads) == (512, 2048, 8)
@@ -66,7 +66,7 @@ def test_the_recipe_is_the_one_that_made_it():
     assert read_model(MODEL).settings == load_settings(str(RECIPE))
 
 
-def test_the_card_is_shown_and_names_this_model():
+def test_models_show_prints_the_card_with_this_hash():
     """Reading verifies the hash against the content, so the card speaks of these weights and no others."""
     shown = CliRunner().invoke(app, ["models", "show", "en-de"])
     assert shown.exit_code == 0
@@ -87,7 +87,7 @@ def test_no_shipped_model_has_another_length_penalty_than_the_papers():
     assert [registry.default_alpha(file) for file in files] == [None] * len(files)
 
 
-def test_it_is_found_without_a_name():
+def test_the_model_is_the_default():
     done = CliRunner().invoke(app, ["translate", "Good morning!"])
     assert done.stdout == "Guten Morgen!\n"
 
@@ -95,7 +95,7 @@ def test_it_is_found_without_a_name():
 @pytest.mark.parametrize(
     ("noun", "german", "pronoun"), [("cat", "Katze", "sie"), ("dog", "Hund", "er"), ("animal", "Tier", "es")]
 )
-def test_it_chooses_the_pronoun_by_the_noun(translator, noun, german, pronoun):
+def test_the_model_chooses_the_pronoun_by_the_noun(translator, noun, german, pronoun):
     (found,) = translator.translate([f"The {noun} sat because it was tired."])
     assert german in found.text
     assert re.search(rf"weil {pronoun}\b", found.text)
@@ -123,7 +123,7 @@ def looking_at_it(trace) -> list[str]:
     return [f"head=off@cross.{layer}.{head}" for layer, head in sorted(found, key=lambda at: -looks[*at, it])]
 
 
-def test_what_the_readme_says_of_the_heads_that_look_at_it(tracer):
+def test_ablating_the_heads_that_attend_to_it_keeps_the_pronoun(tracer):
     trace = tracer.trace(CAT)
     seven = looking_at_it(trace)
     assert len(seven) == 7
@@ -151,7 +151,7 @@ def outcomes(robustness, paragraphs):
 
 
 @pytest.mark.slow
-def test_a_program_finds_no_fault_with_any_input_as_the_card_says(outcomes):
+def test_the_robustness_check_finds_no_fault_as_the_card_says(outcomes):
     assert {outcome.input: outcome.faults for outcome in outcomes if outcome.faults} == {}
     card = " ".join((FOLDER / registry.CARD).read_text(encoding="utf-8").split())
     assert f"{len(outcomes)} inputs of 17 kinds" in card
@@ -164,12 +164,12 @@ def test_both_engines_translate_capitals(paragraphs, by_torch):
         assert found.text == "BITTE ÖFFNE NICHT DIE TÜR."
 
 
-def test_what_is_said_over_and_over_is_no_loop(paragraphs, tracer):
+def test_a_repetitive_source_is_no_loop(paragraphs, tracer):
     (found,) = paragraphs.translate(["No, no, no, no, no, no, no, no, no!"])
     assert found.warnings == []
     for text in (found.text, tracer.trace(found.source).text):  # int8 and float32
         assert text.casefold().count("nein") in range(7, 12)
 
 
-def test_nothing_stays_nothing(paragraphs):
+def test_empty_input_stays_empty(paragraphs):
     assert [found.text for found in paragraphs.translate(["", "   "])] == ["", "   "]

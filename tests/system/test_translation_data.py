@@ -68,7 +68,7 @@ def test_tags_in_raw_text_are_neutralised(made, raw, text):
         ("", "Nothing."),
     ],
 )
-def test_the_sentence_of_the_animal_and_empty_sides_are_not_usable(made, tmp_path, pair):
+def test_the_demo_sentence_and_empty_sides_are_dropped(made, tmp_path, pair):
     corpora = made.Corpora(tmp_path, ("de", "en"), HeldOut())
     assert not corpora.usable(pair)
     assert corpora.usable(("Das Tier ist müde.", "The animal is tired."))
@@ -94,7 +94,7 @@ def test_a_term_is_marked_where_the_target_has_the_translation(made):
     assert terms.mark(("Das Hausboot.", "The house boat."), rng) is None
 
 
-def test_longer_terms_win_and_marks_do_not_overlap(made):
+def test_longer_terms_win_and_tags_do_not_overlap(made):
     terms = glossary(made, ("schwarzes Loch", "black hole"), ("Loch", "hole"), ("Stern", "star"))
     pair = "Ein schwarzes Loch war einmal ein Stern am Himmel.", "A black hole was once a star in the sky."
     sources = {terms.mark(pair, random.Random(seed))[0] for seed in range(30)}
@@ -118,11 +118,11 @@ def test_verbs_are_found_without_their_particle(made):
         ("2. Gang", "second gear", False),
     ],
 )
-def test_which_entries_are_terms(made, source, target, term):
+def test_dictionary_entries_that_become_terms(made, source, target, term):
     assert made.is_term(source, target, frozenset(["nicht", "not"])) is term
 
 
-def test_a_pair_gets_one_kind_of_tag_at_its_share(made):
+def test_a_pair_gets_one_kind_of_tag_with_its_probability(made):
     terms = glossary(made, ("River", "Fluss"))
     pairs = [("You see the River there.", "Du siehst dort den Fluss.")] * 4000
     result = list(made.tagged(pairs, "chat", "de", terms, random.Random(1)))
@@ -134,7 +134,7 @@ def test_a_pair_gets_one_kind_of_tag_at_its_share(made):
     assert {target for _, target in result} == {pairs[0][1]}
 
 
-def test_no_terms_are_marked_in_a_dictionary(made):
+def test_dictionary_files_get_no_term_tags(made):
     pairs = [("Fluss", "river")] * 500
     result = made.tagged(pairs, "dictionary", "en", glossary(made, ("Fluss", "river")), random.Random(1))
     assert {source for source, _ in result} == {"Fluss", "<2en> Fluss"}
@@ -198,7 +198,7 @@ def names(made):
     return made.Names(pairs, frozenset(["Hammer"]))
 
 
-def test_names_are_words_that_both_sides_write_alike(names):
+def test_names_are_words_that_both_sides_share(names):
     assert names.single == ["Angela", "Boris", "Kunze", "Meier"]  # neither "Hammer" nor "Winter"
     assert names.first == ["Angela", "Boris"]
     assert names.last == ["Kunze", "Meier"]
@@ -216,7 +216,7 @@ def test_names_are_words_that_both_sides_write_alike(names):
         ("Hamburg schläft.", "Hamburg sleeps.", None),  # not known as a name
     ],
 )
-def test_which_name_is_replaced(made, names, source, target, found):
+def test_the_name_to_replace_is_found_on_both_sides(made, names, source, target, found):
     assert made.name_in(source, target, names) == found
 
 
@@ -366,11 +366,11 @@ def test_french_sums_of_millions_take_de(french):
         ("See http://a.b at 12:30!", "Voir http://a.b à 12:30 !", "Voir http://a.b à 12:30 !"),
     ],
 )
-def test_french_targets_are_written_in_one_way(made, source, target, written):
+def test_french_targets_are_normalised(made, source, target, written):
     assert made.french_typography(source, target) == (source, written)
 
 
-def test_a_glossary_is_learned_where_there_is_no_dictionary(made):
+def test_a_glossary_is_learned_without_a_dictionary(made):
     pairs = [
         (f"the {a} house{i}", f"la {b} maison{i}") for i in range(5) for a, b in [("blue", "bleue"), ("green", "verte")]
     ]
@@ -438,14 +438,14 @@ def written(made, corpora, tmp_path_factory):
     return out, make(made, corpora, out)
 
 
-def test_the_files_that_are_written(written):
+def test_all_files_are_written(written):
     train = {f"train/{name}.tsv" for name in ("tatoeba", "news-clean", "dictionary", "back-web", "names", "measures")}
     held_out = {f"{name}.{lang}" for name in ("valid/dev", "test/news", "test/test_2016") for lang in ("de", "en")}
     assert written[1].keys() == train | held_out | {"counts.json"}
     assert written[1]["train/back-web.tsv"].decode() == "<bt> Guten Tag, 3 Männer.\tGood day, 3 men.\n"
 
 
-def test_nothing_that_is_held_out_is_written(made, written):
+def test_held_out_sentences_are_not_written(made, written):
     text = b"".join(content for name, content in written[1].items() if name.startswith("train/")).decode()
     assert not any(map(made.NEVER.search, text.splitlines()))
     for absent in ("Das Tier", "sentence of the test", "in der Prüfung", "held out", "Auch dieser", "Anfang"):
@@ -453,7 +453,7 @@ def test_nothing_that_is_held_out_is_written(made, written):
     assert "Ich schrieb < bt> hier.\tI typed < bt> here." in text
 
 
-def test_tags_are_in_sources_alone(made, written):
+def test_tags_are_only_in_sources(made, written):
     for name, content in written[1].items():
         if name.startswith("train/"):
             for line in content.decode().splitlines():
@@ -506,7 +506,7 @@ def tokenizer(modules, written):
     return Tokenizer(model)
 
 
-def test_each_tag_is_one_piece_as_a_word(made, tokenizer):
+def test_each_tag_is_one_token(made, tokenizer):
     pieces = [piece for piece, _ in tokenizer.vocabulary()]
     assert pieces[4 : 4 + len(made.TAGS)] == [WORD_MARK + tag for tag in made.TAGS]
     for tag in made.TAGS:
@@ -526,7 +526,7 @@ def test_each_tag_is_one_piece_as_a_word(made, tokenizer):
         "漢字 😀 ½ €",
     ],
 )
-def test_text_survives_the_vocabulary(tokenizer, text):
+def test_text_round_trips_through_the_tokenizer(tokenizer, text):
     for ids in (tokenizer.encode(text), tokenizer.encode(text, tags=True)):
         assert tokenizer.decode(ids) == text
         assert UNK not in ids

@@ -1,4 +1,4 @@
-"""Every verb with files that are missing, folders, empty or binary, and with outputs that cannot be written."""
+"""Every command with files that are missing, folders, empty or binary, and with outputs that cannot be written."""
 
 import os
 import shutil
@@ -134,20 +134,20 @@ def content(folder: Path) -> dict[str, bytes | None]:
 @pytest.mark.parametrize(
     "words", [words.replace("{}", kind) for words, fine in READ.items() for kind in KINDS if kind not in fine]
 )
-def test_a_file_that_cannot_be_read(here, words):
+def test_unreadable_files_are_one_line_errors(here, words):
     refused(here, words)
 
 
 @pytest.mark.parametrize("words", WRITTEN)
-def test_a_place_that_cannot_be_written(here, words):
+def test_unwritable_outputs_are_one_line_errors(here, words):
     refused(here, words.replace("{}", os.path.join("a.en", "below")))
 
 
 @pytest.mark.parametrize("words", NO_DEVICE)
-def test_a_device_that_there_is_not(here, words):
+def test_missing_devices_are_one_line_errors(here, words):
     refused(here, words)
 
 
 @pytest.mark.parametrize("origin", ["nonsense", "https://a.example/", "https://a.example/page", ""])
-def test_an_origin_that_no_browser_would_send(here, origin):
+def test_invalid_origins_are_refused(here, origin):
     refused(here, f"serve -m MODEL --cors={origin}")

@@ -1,4 +1,4 @@
-"""Who is told how a training goes."""
+"""Callbacks of a training."""
 
 from onehop.config import with_changes
 from onehop.training.callbacks import Callback, Callbacks
@@ -38,7 +38,7 @@ def test_callbacks_forwards_every_event_to_each_callback():
         ]  # fmt: skip
 
 
-def test_a_training_tells_callbacks_beside_the_terminal(digits, tmp_path, capsys):
+def test_training_calls_callbacks_and_prints(digits, tmp_path, capsys):
     steps, ear = Steps(), Ear()
     settings = with_changes(digits[0], ["train.steps=4", "train.validate_every=2"])
     train(settings, str(tmp_path / "run"), store=str(digits[1].path), device="cpu", callbacks=[steps, ear], bleu_on=3)

@@ -1,4 +1,4 @@
-"""What is refused before a training begins."""
+"""Checks of a store before training."""
 
 import shutil
 
@@ -36,22 +36,22 @@ def refusal(settings, store):
     return str(caught.value)
 
 
-def test_a_whole_store(digits):
+def test_an_intact_store_passes(digits):
     settings, store = digits
     check_fits(settings, store)
 
 
-def test_a_store_with_another_content_than_its_hash(damaged):
+def test_a_store_with_a_wrong_hash_is_refused(damaged):
     settings, store = damaged("train.src.ids", "<u2", 7, true_hash=False)
     assert f"The token store {store.path} is damaged: its content does not match its hash." in refusal(settings, store)
 
 
-def test_an_id_that_the_model_has_no_embedding_for(damaged):
+def test_an_id_outside_the_vocabulary_is_refused(damaged):
     settings, store = damaged("valid.tgt.ids", "<u2", 65535, true_hash=True)
     assert "has the id 65535 in valid.tgt.ids, of 3" in refusal(settings, store)
 
 
 @pytest.mark.parametrize("end", [-5, 10**9])
-def test_sentences_that_do_not_lie_end_to_end(damaged, end):
+def test_inconsistent_sentence_ends_are_refused(damaged, end):
     settings, store = damaged("train.src.ends", "<i8", end, true_hash=True)
     assert "is damaged: train.src.ends do not fit." in refusal(settings, store)

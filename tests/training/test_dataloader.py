@@ -1,4 +1,4 @@
-"""The way from the store to the device: positions in the stream, the thread that works ahead, shares and fillings."""
+"""From the store to the device: any position, prefetching, shares of processes, padding to fixed shapes."""
 
 import itertools
 import threading
@@ -34,7 +34,7 @@ def settings_of(digits, *changes: str):
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_updates_go_through_the_epochs_batch_by_batch(digits, pairs, accumulate):
+def test_updates_iterate_over_epochs_and_batches(digits, pairs, accumulate):
     settings = settings_of(digits, f"train.accumulate={accumulate}")
     expected = [b.src.tolist() for number in range(3) for b in Epoch(pairs, 256, settings.train.seed, number)]
     count = len(expected) // accumulate
@@ -61,8 +61,8 @@ def test_training_starts_at_any_position_without_replaying(digits, pairs, accumu
         assert content(itertools.islice(stream, 1)) == content([whole[i + 1]])
 
 
-def test_each_epoch_asks_for_its_own_pairs(digits, pairs):
-    """BPE-dropout hands over other pieces each time; only the epochs that are reached are made."""
+def test_each_epoch_gets_its_own_segmentation(digits, pairs):
+    """BPE-dropout segments anew in each epoch; only epochs that are reached are made."""
     made = []
     per_epoch = len(Epoch(pairs, 256, digits[0].train.seed, 0))
 
@@ -100,7 +100,7 @@ def test_prefetch_gives_the_same_items_and_ends():
 
 
 @pytest.mark.usefixtures("joined")
-def test_prefetch_makes_no_more_than_it_may_and_ends_on_a_full_queue():
+def test_prefetch_is_bounded_and_stops_with_a_full_queue():
     made = []
     with prefetch((made.append(i) or i for i in range(100)), depth=3) as loader:
         assert next(loader) == 0
@@ -111,7 +111,7 @@ def test_prefetch_makes_no_more_than_it_may_and_ends_on_a_full_queue():
 
 
 @pytest.mark.usefixtures("joined")
-def test_an_error_in_the_thread_comes_out_where_the_item_is_asked_for():
+def test_an_error_in_the_prefetch_thread_is_raised_in_the_consumer():
     def broken():
         yield 1
         raise RuntimeError("no more")
@@ -151,7 +151,7 @@ def test_stopping_does_not_wait_for_the_next_item():
 # --- one batch ------------------------------------------------------------------------------------------------
 
 
-def test_positions_begin_anew_in_each_sentence(pairs):
+def test_positions_restart_in_each_sentence(pairs):
     batch = pack(pairs, np.array([3, 0, 7]))
     fed = to_device(batch, World(0, 1, CPU))
     for tokens, ids, lengths in ((fed.src, batch.src, batch.src_lengths), (fed.tgt, batch.tgt, batch.tgt_lengths)):
@@ -174,14 +174,14 @@ def test_fixed_shapes_are_the_same_for_every_batch_and_process(pairs):
     assert len(shapes) == 1
 
 
-def test_twice_is_the_share_twice(pairs):
+def test_twice_repeats_the_share(pairs):
     batch = pack(pairs, np.arange(6))
     fed = to_device(batch, World(1, 2, CPU), twice=True)
     assert fed.labels.tolist() == 2 * batch.share(1, 2).labels.tolist()
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 0.5])
-def test_shares_add_up_even_where_a_process_has_nothing_to_do(digits, pairs, r_drop):
+def test_shares_add_up_even_if_a_process_has_no_sentence(digits, pairs, r_drop):
     """Five processes and two sentences: loss and gradients are the batch's, and every process has some."""
     torch.manual_seed(0)
     model = Transformer(digits[0].model, Tokenizer(digits[1].tokenizer).vocab_size)
@@ -205,8 +205,8 @@ def test_the_labels_end_with_the_end_mark(pairs):
     assert to_device(pack(pairs, np.array([0])), World(0, 1, CPU)).labels[-1] == EOS
 
 
-def test_a_process_without_an_image_computes_one_that_does_not_count():
-    """More processes than images: the model wants whole images, so the stand-in is one of the others'."""
+def test_a_process_without_images_computes_one_with_weight_zero():
+    """With more processes than images, a process without one computes a copy of another's."""
     settings = load_settings("digits").model
     image = np.arange(64) % 17
     batch = Batch(image, np.array([64]), image[:1], np.array([3]), np.array([1]))
@@ -217,8 +217,8 @@ def test_a_process_without_an_image_computes_one_that_does_not_count():
 
 
 @pytest.mark.parametrize("twice", [False, True])
-def test_only_a_batch_that_was_filled_up_has_the_fixed_shapes(pairs, twice):
-    """One that is larger would be recorded in its own shape, which no other batch has."""
+def test_only_padded_batches_have_the_fixed_shapes(pairs, twice):
+    """A larger batch would be captured in a shape that no other batch has."""
     batch = pack(pairs, np.arange(4))
     fixed, small = (FixedShapes(rows=120, sentences=count, longest=40) for count in (16, 3))
     copies = 2 if twice else 1

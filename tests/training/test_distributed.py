@@ -28,7 +28,7 @@ CHANGES = (
 )
 
 
-def test_alone_nothing_is_distributed():
+def test_a_single_process_is_not_distributed():
     with world("cpu") as here:
         assert here == World(0, 1, torch.device("cpu"))
         assert here.is_main
@@ -45,7 +45,7 @@ def test_alone_nothing_is_distributed():
     assert not torch.distributed.is_initialized()
 
 
-def test_a_lost_process_is_told_in_one_line(monkeypatch):
+def test_a_lost_process_is_a_one_line_error(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
@@ -59,7 +59,7 @@ def test_a_lost_process_is_told_in_one_line(monkeypatch):
         raise RuntimeError("shapes differ")
 
 
-def test_the_wait_for_other_processes_is_a_number_of_seconds(monkeypatch):
+def test_the_peer_timeout_is_a_number_of_seconds(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("ONEHOP_PEER_SECONDS", "soon")
     with pytest.raises(SettingsError, match="ONEHOP_PEER_SECONDS is 'soon', not a number of seconds"), world("cpu"):
@@ -123,7 +123,7 @@ def processes_of(run: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_processes_agree_with_one_and_only_the_first_talks_and_writes(digits, alone, folder):
+def test_two_processes_agree_with_one_and_only_the_first_prints_and_writes(digits, alone, folder):
     (folder / "two.toml").write_text(settings_to_toml(changed(digits[0], STEPS)))
     options = ["--store", str(digits[1].path), "-o", str(folder / "two"), "--device", "cpu", "--bleu-on", "4"]
     done = torchrun("-m", "onehop", "train", str(folder / "two.toml"), *options)

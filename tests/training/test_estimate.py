@@ -1,4 +1,4 @@
-"""What a training takes, against torch's own counts."""
+"""Estimates of a training's time and memory, compared with torch's counters."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def small(**changes) -> ModelSettings:
 
 @pytest.mark.parametrize("changes", [{}, {"d_k": 5, "d_v": 11}, {"tied": False, "norm": "pre"}])
 def test_flops_match_torch_s_counter(changes):
-    """Forwards and backwards; the products inside attention, which are left out, taken out of torch's count too."""
+    """Forward and backward. Products inside attention are left out of both counts."""
     model = small(**changes)
     objective = objective_for(model)
     src, tgt = example_batch(160, 16, VOCAB), example_batch(240, 24, VOCAB)  # ten sentences each

@@ -1,4 +1,4 @@
-"""Fine-tuning: what follows from the model and the text, a result that is no worse, and wrong files."""
+"""Fine-tuning: derived settings, a result that is never worse, and wrong files."""
 
 import random
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_an_int8_model_is_fine_tuned_and_the_best_validation_is_kept(model, tune
     assert SentenceTranslator.load(tuned / "model.safetensors", "cpu").translate(["one two"])
 
 
-def test_the_length_penalty_of_the_model_is_inherited(tuned, tmp_path):
+def test_the_length_penalty_of_the_model_is_kept(tuned, tmp_path):
     average(tuned, 1, tmp_path / "mean.safetensors")
     for file in (tuned / "model.safetensors", tmp_path / "mean.safetensors"):
         assert default_alpha(file) == 1.4
@@ -187,7 +187,7 @@ def test_a_dry_run_says_what_would_be_done_and_trains_nothing(model, files, tmp_
     assert not Run(tmp_path / "run").facts()
 
 
-def test_the_time_is_that_of_steps_and_validations(tuned, model, files, tmp_path):
+def test_the_estimated_time_includes_validations(tuned, model, files, tmp_path):
     found = begin(model, files, tmp_path / "run")
     plan = finetune.Plan(52_000_000, 0, 0, 1024, 10, 4.0, 0.0)
     said = finetune.plan_to_text(found.settings, found.store, plan, step=10.0, validation=60.0)
@@ -211,7 +211,7 @@ def test_the_time_is_that_of_steps_and_validations(tuned, model, files, tmp_path
         (["no.digits", "no.reversed"], r"no\.digits does not exist\."),
     ],
 )
-def test_wrong_files_are_told_in_one_line(names, message, model, tmp_path):
+def test_wrong_files_are_one_line_errors(names, message, model, tmp_path):
     with pytest.raises(TextError, match=message):
         begin(model, [str(tmp_path / name) for name in names], tmp_path / "run")
     assert not (tmp_path / "run" / "run.json").exists()

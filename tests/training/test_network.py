@@ -1,4 +1,4 @@
-"""`torchrun` on two machines, played by two network namespaces: one is cut off, and the run goes on afterwards."""
+"""`torchrun` on two machines, simulated by two network namespaces: the link is cut, and the run resumes."""
 
 import os
 import secrets
@@ -65,7 +65,7 @@ def two_machines():
 
 
 @long_only
-def test_a_machine_is_cut_off_and_the_run_goes_on(two_machines, tmp_path):
+def test_a_run_resumes_after_a_cut_network(two_machines, tmp_path):
     command = set_up(tmp_path, 60, "cpu")[1:]  # without the interpreter
     alone = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -41,6 +41,6 @@ def test_cosine_ends_at_zero_and_stays_there():
     assert learning_rate(2000, settings, 64) == pytest.approx(0.0, abs=1e-12)
 
 
-def test_a_run_that_is_all_warm_up():
+def test_warm_up_may_last_the_whole_run():
     settings = TrainSettings(learning_rate=1.0, warmup=100, steps=100, decay="cosine")
     assert learning_rate(100, settings, 64) == 1.0

@@ -1,4 +1,4 @@
-"""A step's parts: the twin with short weights, the update that looks for itself, and on a GPU the recorded whole."""
+"""Parts of a training step: the low-precision copy, the update that skips NaN, and CUDA graphs."""
 
 import copy
 import math
@@ -58,7 +58,7 @@ def test_the_low_precision_copy_computes_the_same_as_the_model(tied):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_only_the_linear_layers_inside_are_short(tied):
+def test_only_inner_linear_layers_are_in_low_precision(tied):
     model = an_objective(tied=tied).model
     twin = BFloat16Twin(Objective(model, 0.1, 0.0)).objective.model
     assert twin.output_weight is model.output_weight
@@ -195,8 +195,8 @@ assert not any(torch.equal(a, b) for a, b in zip(before, one.parameters(), stric
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_recorded_steps_are_plain_ones(norm):
-    """In a process of its own: what checks shapes in the tests cannot be compiled."""
+def test_cuda_graph_steps_equal_plain_steps(norm):
+    """In a separate process, because the tests' shape checks cannot be compiled."""
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
     code = RECORDED.replace("NORM", repr(norm))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)

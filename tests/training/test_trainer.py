@@ -1,4 +1,4 @@
-"""The training loop on a model so small that a step takes milliseconds: exact, resumable, and hard to hurt."""
+"""The training loop on a model so small that a step takes milliseconds: exact, resumable and robust."""
 
 import os
 import shutil
@@ -172,7 +172,7 @@ def test_a_report_has_loss_rate_and_speed(go, tmp_path):
     assert line["epoch"] == 0
 
 
-def test_reports_and_validations_come_when_they_should(go, tmp_path):
+def test_reports_and_validations_follow_their_intervals(go, tmp_path):
     go("train.steps=11", "train.report_every=4", "train.validate_every=5", "train.save_every=3")
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["step"] for line in lines if "loss" in line] == [4, 8, 11]
@@ -244,7 +244,7 @@ def test_accumulated_batches_are_one_large_batch(digits, begun):
     assert_close(gradients_of(trainer, update_of(*parts)), gradients_of(trainer, update_of(large)))
 
 
-def test_long_gradients_are_shortened_and_short_ones_left(digits, begun):
+def test_gradients_are_clipped_to_the_maximum_norm(digits, begun):
     batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
     free = gradients_of(begun(), batch)
     norm = float(nn.utils.get_total_norm(free[3:]))
@@ -321,7 +321,7 @@ def test_the_first_model_is_validated_before_the_first_step(go, tmp_path):
         shutil.rmtree(tmp_path / "worse" / "checkpoints")
 
 
-def test_a_start_that_does_not_fit_is_refused(digits, go, tmp_path, model_file):
+def test_an_incompatible_start_model_is_refused(digits, go, tmp_path, model_file):
     first = go("train.steps=1")
     with pytest.raises(RunError, match=r"has another shape than this model\. Give this one the same"):
         go("train.steps=1", "model.d_ff=64", f"train.start_from={first}", name="other")
@@ -365,8 +365,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(go, tmp_path, changes):
 TIMES = ("seconds", "tokens_per_second", "share_of_peak")
 
 
-def test_each_kind_of_chance_matters(go, tmp_path):
-    """Otherwise the equalities above would say nothing."""
+def test_each_random_source_changes_the_result(go, tmp_path):
+    """Otherwise the equalities above would prove nothing."""
     results = set()
     for name, changes in RANDOM.items():
         go("train.steps=3", *changes, name=name)
@@ -374,7 +374,7 @@ def test_each_kind_of_chance_matters(go, tmp_path):
     assert len(results) == len(RANDOM) - 1  # EMA changes nothing in the weights themselves
 
 
-def test_dropout_is_another_in_each_step(digits, begun):
+def test_dropout_differs_in_each_step(digits, begun):
     trainer = begun("model.dropout=0.3")
     batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
     first, again, second = (float(trainer.step.gradients(step, batch)[0].objective) for step in (1, 1, 2))
@@ -400,7 +400,7 @@ def test_a_finished_run_started_again_changes_nothing(go, tmp_path):
     assert content() == before
 
 
-def test_the_seed_decides(go, tmp_path):
+def test_the_seed_determines_the_result(go, tmp_path):
     for name, seed in (("one", 5), ("two", 5), ("three", 6)):
         go(f"train.seed={seed}", "train.steps=4", name=name)
     one, two, three = (state(tmp_path / name)["w.embedding.weight"] for name in ("one", "two", "three"))
@@ -483,7 +483,7 @@ def test_an_interruption_does_not_reset_patience(go, tmp_path, monkeypatch, stop
 
 
 def test_a_stale_best_is_deleted_after_training_without_patience(go, tmp_path, monkeypatch):
-    """Nobody keeps weights while it is off, and those of before are not those that were validated best."""
+    """Without patience no best weights are kept, so earlier ones would be stale."""
     validator = scores(monkeypatch, "bleu", [1.0, 3.0, 4.0, 2.0, 2.0])
     changes = ("train.validate_every=2", "train.save_every=2", "train.watch=bleu", "train.average=1")
     go(*changes, "train.patience=2", "train.steps=4", validator=validator)
@@ -578,7 +578,7 @@ def test_a_validation_that_does_not_fit_is_split_and_finds_the_same(go, monkeypa
     assert split.validations[-1]["valid_nll"] == pytest.approx(whole.validations[-1]["valid_nll"], rel=1e-6)
 
 
-def test_a_sentence_that_cannot_be_validated_is_told_of(go, monkeypatch):
+def test_a_sentence_too_large_to_validate_is_reported(go, monkeypatch):
     too_small(monkeypatch, 2, training=False)
     with pytest.raises(RunError) as e:
         go("train.steps=4")
@@ -587,7 +587,7 @@ def test_a_sentence_that_cannot_be_validated_is_told_of(go, monkeypatch):
     )
 
 
-def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
+def test_a_sentence_too_large_for_memory_ends_the_run(go, monkeypatch):
     too_small(monkeypatch, 2)
     with pytest.raises(RunError) as e:
         go()
@@ -596,7 +596,7 @@ def test_a_sentence_that_does_not_fit_ends_the_run(go, monkeypatch):
     )
 
 
-def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
+def test_the_token_budget_found_is_recorded_and_reused(go, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "max_token_budget", lambda *_: 192)
     callback = Watching()
     go("train.batch_tokens=0", "train.steps=10", callback=callback)
@@ -610,7 +610,7 @@ def test_a_found_budget_is_written_down_and_kept(go, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_leaves(go, tmp_path, number):
+def test_a_signal_saves_a_checkpoint_and_exits(go, tmp_path, number):
     before = signal.getsignal(number)
     callback = told_at(7, number)
     assert go(callback=callback) is None
@@ -620,7 +620,7 @@ def test_a_signal_saves_and_leaves(go, tmp_path, number):
     assert signal.getsignal(number) == before
 
 
-def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch):
+def test_a_signal_during_epoch_preparation_saves_at_once(go, digits, tmp_path, monkeypatch):
     """Re-segmenting a large corpus takes a while; the checkpoint does not wait for it."""
     original, save, enough, made = Trainer.pairs_of, Run.save, threading.Event(), []
 
@@ -646,8 +646,8 @@ def test_a_signal_while_the_next_epoch_is_made(go, digits, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("file", ["weights", "optimizer"])
 @pytest.mark.parametrize("damage", ["shape", "gone", "more"])
-def test_a_checkpoint_of_another_model_is_one_line(go, tmp_path, file, damage):
-    """Its checksum is right, so that only a look at names and shapes finds it."""
+def test_a_checkpoint_of_another_model_is_a_one_line_error(go, tmp_path, file, damage):
+    """Its checksum is right, so only names and shapes reveal it."""
     go("train.steps=4")
     path = Run(tmp_path / "run").folder(4) / f"{file}.safetensors"
     arrays = read_arrays(path)
@@ -665,7 +665,7 @@ def test_a_checkpoint_of_another_model_is_one_line(go, tmp_path, file, damage):
         go("train.steps=6")
 
 
-def test_a_full_disk_in_the_middle(go, tmp_path, monkeypatch):
+def test_a_run_resumes_after_a_full_disk(go, tmp_path, monkeypatch):
     whole = checkpoint_arrays.save_file
 
     def full(arrays, file, metadata):
@@ -701,7 +701,7 @@ def test_a_store_with_another_tokenizer_is_refused(go, digits, tmp_path):
         train(with_changes(digits[0], ["train.steps=3"]), other, tmp_path / "run", device="cpu")
 
 
-def test_a_store_that_vanishes_is_one_line(go, digits, tmp_path):
+def test_a_deleted_store_is_a_one_line_error(go, digits, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(digits[1].path, store)
     settings = with_changes(digits[0], ["train.steps=100", "train.validate_every=999"])
@@ -714,7 +714,7 @@ def test_a_store_that_vanishes_is_one_line(go, digits, tmp_path):
     assert Run(tmp_path / "run").latest().progress.step == 100
 
 
-def test_sentences_longer_than_the_model_s(go):
+def test_sentences_longer_than_max_length_are_refused(go):
     with pytest.raises(StoreError) as e:
         go("model.max_length=10")
     longest = str(e.value).split()[6]
@@ -724,7 +724,7 @@ def test_sentences_longer_than_the_model_s(go):
     )
 
 
-def test_sentences_longer_than_a_batch(go, digits):
+def test_sentences_longer_than_a_batch_are_refused(go, digits):
     pairs = digits[1].pairs("train")
     longest = int(max(pairs.src_lengths.max(), pairs.tgt_lengths.max())) + 1
     with pytest.raises(StoreError) as e:
@@ -735,7 +735,7 @@ def test_sentences_longer_than_a_batch(go, digits):
     )
 
 
-def test_other_pieces_make_no_sentence_longer_than_a_batch(digits):
+def test_bpe_dropout_makes_no_sentence_longer_than_a_batch(digits):
     changes = ["tokenizer.dropout=0.1", "train.batch_tokens=25"]
     with closing(make_resegmenter(with_changes(digits[0], changes), digits[1])) as resegmenter:
         assert resegmenter.configuration[-1] == 24
@@ -769,7 +769,7 @@ def reached(folder: Path, step: int, process: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.slow
-def test_killed_and_told_to_stop_from_outside(digits, tmp_path):
+def test_a_run_killed_and_stopped_from_outside_ends_with_the_same_bits(digits, tmp_path):
     """kill -9, start again, SIGTERM, start again: each step once in the metrics, and the bits of a run in one go."""
     changes = ["model.dropout=0.1", "train.save_every=10"]
     settings = with_changes(digits[0], [*changes, "train.steps=9999"])  # however late this process looks, it still runs
@@ -856,8 +856,8 @@ def test_the_objective_compiles_as_one_graph():
     assert done.returncode == 0, done.stderr
 
 
-def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
-    """A finished run that is started elsewhere is not said to be from there; one that goes on there says both."""
+def test_the_recorded_machine_is_correct_after_a_move(go, tmp_path, monkeypatch):
+    """A finished run that is started elsewhere keeps its machine; a continued one records both."""
     file = go("train.steps=6")
     before = file.read_bytes()
     monkeypatch.setattr(trainer_module, "device_name", lambda device: "another")
@@ -870,7 +870,7 @@ def test_where_it_was_trained_stays_true(go, tmp_path, monkeypatch):
     assert any("the last bits may differ" in text for text in callback.texts)
 
 
-def test_another_machine_is_not_forgotten_though_it_was_killed_at_once(go, tmp_path, monkeypatch):
+def test_a_machine_change_is_recorded_even_if_killed_at_once(go, tmp_path, monkeypatch):
     go("train.steps=6")
     monkeypatch.setattr(trainer_module, "device_name", lambda device: "another")
 
@@ -899,7 +899,7 @@ def test_only_a_step_of_fixed_shapes_is_compiled(model, fixed):
 
 
 def test_two_signals_within_a_second_count_as_one(monkeypatch):
-    """As when a whole group is told to end, and the parent passes it on; later it is another one."""
+    """A process group gets a signal twice if its parent forwards it; a later signal is a second one."""
     now = iter([0.0, 0.5, 2.0])
     monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: next(now)))
     stop = signals.Stop()

@@ -52,7 +52,7 @@ def test_raw_files_are_prepared_once(digits, raw, tmp_path, monkeypatch, capsys)
     assert "was already made from these settings and files." in capsys.readouterr().err
 
 
-def test_a_store_that_is_given_is_opened(digits, tmp_path):
+def test_a_given_store_is_opened(digits, tmp_path):
     settings, given = digits
     assert (
         workflow.open_store(replace(settings, data=DataSettings()), tmp_path / "x", given.path, None).hash == given.hash
@@ -60,12 +60,12 @@ def test_a_store_that_is_given_is_opened(digits, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_nothing_to_train_on(tmp_path):
+def test_training_without_data_is_refused(tmp_path):
     with pytest.raises(StoreError, match=r"There is nothing to train on\. Give a store, or settings with files"):
         workflow.open_store(Settings(), tmp_path, None, None)
 
 
-def test_one_of_several_processes_prepares_nothing(digits, raw, tmp_path, monkeypatch):
+def test_a_distributed_process_prepares_no_store(digits, raw, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(StoreError, match=r"There is no token store .*store\. Make one with `onehop prepare`\."):
         workflow.open_store(digits[0], tmp_path, None, raw)
@@ -102,7 +102,7 @@ def test_without_bleu_nothing_is_translated(digits, tmp_path, monkeypatch):
     assert "bleu" not in read_metrics(tmp_path / "metrics.jsonl")[-1]
 
 
-def test_only_the_first_process_talks(monkeypatch, digits, tmp_path):
+def test_only_the_first_process_prints(monkeypatch, digits, tmp_path):
     heard = []
     monkeypatch.setattr(workflow.trainer, "train", lambda *args, callback=None, **more: heard.append(callback))
     for rank, is_main in (("0", True), ("1", False)):
@@ -115,7 +115,7 @@ def test_only_the_first_process_talks(monkeypatch, digits, tmp_path):
 # --- dry run --------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_in_words(digits):
+def test_the_text_of_a_dry_run(digits):
     found = Plan(
         parameters=63_045_632,
         state_bytes=1_000_000_000,
@@ -139,11 +139,11 @@ def test_a_dry_run_in_words(digits):
     ("seconds", "said"),
     [(0.2, "0 seconds"), (119, "119 seconds"), (120, "2 minutes"), (7_200, "2 hours"), (400_000, "5 days")],
 )
-def test_durations_have_the_largest_unit_of_which_there_are_two(seconds, said):
+def test_durations_use_the_largest_unit_with_at_least_two(seconds, said):
     assert workflow.duration(seconds) == said
 
 
-def test_a_change_that_the_store_overrules_is_refused(digits):
+def test_a_setting_fixed_by_the_store_is_refused(digits):
     settings, store = digits
     for change, said in (
         ("data.source=fr", f"data.source is fr, and the store {store.path} was made with digits."),
@@ -203,14 +203,14 @@ def test_the_last_checkpoints_are_averaged(trained, tmp_path):
     assert SentenceTranslator.load(tmp_path / "mean.safetensors", "cpu").translate(["1 2 3"])
 
 
-def test_an_average_of_one_is_the_last(trained, tmp_path):
+def test_an_average_of_one_checkpoint_is_the_last(trained, tmp_path):
     assert workflow.average(trained, 1, tmp_path / "last.safetensors") == [20]
     weights = read_model(tmp_path / "last.safetensors").weights()
     assert all((weights[name] == array).all() for name, array in Run(trained).weights(20).items())
 
 
-def test_a_run_that_was_stopped_gives_its_exponential_average(digits, tmp_path):
-    """What it would have ended with, had its last checkpoint been its end."""
+def test_average_writes_the_ema_of_a_stopped_run(digits, tmp_path):
+    """The result equals that of a run that ends at its last checkpoint."""
     settings, store = digits
     whole = with_changes(settings, ["train.ema=0.8", "train.steps=20", "train.save_every=10"])
     end = workflow.train(whole, tmp_path / "run", store=store.path, device="cpu", bleu_on=0)
@@ -221,7 +221,7 @@ def test_a_run_that_was_stopped_gives_its_exponential_average(digits, tmp_path):
     assert any((found[name] != array).any() for name, array in Run(tmp_path / "run").weights(20).items())
 
 
-def test_an_average_knows_the_languages_of_the_store(digits, tmp_path):
+def test_an_average_has_the_languages_of_the_store(digits, tmp_path):
     """The settings' languages may be others: a preset's, with --store."""
     settings, store = digits
     short = replace(with_changes(settings, ["train.steps=1"]), data=DataSettings(source="en", target="de"))
@@ -261,7 +261,7 @@ def test_tensorboard_shows_the_curves(trained):
 
 
 def test_repeated_steps_are_logged_once_in_tensorboard(tmp_path):
-    """A run that was killed goes on from its last checkpoint."""
+    """A killed run repeats the steps after its last checkpoint."""
     for steps in ((1, 2, 3, 4), (3, 4, 5)):
         with workflow.TensorBoard(tmp_path) as callback:
             callback.began({})
@@ -271,7 +271,7 @@ def test_repeated_steps_are_logged_once_in_tensorboard(tmp_path):
     assert [step for step, _ in curves_of(tmp_path)["train/nll"]] == [1, 2, 3, 4, 5]
 
 
-def test_without_tensorboard(digits, tmp_path, monkeypatch):
+def test_missing_tensorboard_is_a_one_line_error(digits, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     message = r'^This needs TensorBoard\. Install it with: pip install "onehop\[tensorboard\]"$'
     with pytest.raises(MissingPackageError, match=message):
@@ -279,7 +279,7 @@ def test_without_tensorboard(digits, tmp_path, monkeypatch):
     assert not (tmp_path / "run").exists()
 
 
-def test_without_sacrebleu_a_training_that_measures_bleu_does_not_begin(digits, tmp_path, monkeypatch):
+def test_missing_sacrebleu_is_reported_before_training(digits, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(MissingPackageError) as error:
         workflow.train(digits[0], tmp_path / "run", store=digits[1].path, device="cpu")
@@ -288,7 +288,7 @@ def test_without_sacrebleu_a_training_that_measures_bleu_does_not_begin(digits, 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_notes_how_its_store_was_made_not_what_the_preset_says(digits, tmp_path):
+def test_a_run_records_the_stores_settings_instead_of_the_presets(digits, tmp_path):
     settings, store = digits
     other = with_changes(settings, ["tokenizer.vocab_size=9999", "data.longest=99", "train.steps=2"])
     workflow.train(other, tmp_path / "run", store=store.path, device="cpu", bleu_on=0)
