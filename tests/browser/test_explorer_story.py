@@ -32,9 +32,9 @@ def claim(page, name):
 
 def test_the_essay_is_one_argument_of_short_sentences(page):
     """2,500 to 3,500 words with the verdicts between them, and no sentence of more than 25 words."""
-    prose = page.locator(".said p, .clue p")
+    prose = page.locator(".essay p, .conclusion p")
     words = page.eval_on_selector_all(
-        ".said, .clue, .claims:not(.ledger)", "all => all.map(e => e.innerText).join(' ').split(/\\s+/).length"
+        ".essay, .conclusion, .claims:not(.ledger)", "all => all.map(e => e.innerText).join(' ').split(/\\s+/).length"
     )
     assert 2500 <= words <= 3500
     long = [
@@ -50,14 +50,14 @@ def test_the_essay_opens_with_the_least_certain_word(page):
     tokens = page.locator(".answer .line.target button").all_inner_texts()
     step = int(page.locator(".bar select").nth(2).input_value())
     assert tokens[step].strip() in page.locator("h1").inner_text()
-    assert page.locator("#case .said p").first.inner_text().startswith("Why did the model write")
+    assert page.locator("#case .essay p").first.inner_text().startswith("Why did the model write")
 
 
 def test_chapters_end_with_a_conclusion_and_the_last_ones_need_the_sweep(live):
-    assert live.locator(".clue:not(:empty)").count() >= 9
-    expect(live.locator("#clue-rung-9")).to_contain_text("The case is open")
+    assert live.locator(".conclusion:not(:empty)").count() >= 9
+    expect(live.locator("#conclusion-rung-9")).to_contain_text("The case is open")
     claim(live, "one").get_by_role("button").click()
-    expect(live.locator("#clue-rung-9")).to_contain_text("The case closes")
+    expect(live.locator("#conclusion-rung-9")).to_contain_text("The case closes")
 
 
 def test_all_prose_is_in_the_text_modules():

@@ -47,8 +47,8 @@ function claim(view, name) {
   const { statement } = T[name];
   const answer = verdict?.answer ?? "unmeasured";
   return html`<li class="claim" data-claim=${name} data-answer=${answer}>
-    <span class="says"><span class="soft">${T.prefix}</span> ${statement}</span>
-    <span class="found">
+    <span class="statement"><span class="soft">${T.prefix}</span> ${statement}</span>
+    <span class="evidence">
       ${badge(answer)}
       ${verdict ? html`<span class="soft">${origin(view, name)}</span> ${verdict.evidence}` : unmeasured(view, name)}
     </span>
@@ -65,11 +65,13 @@ export function drawProse(view) {
   if (facts === drawnFacts) return;
   drawnFacts = facts;
   for (const { id, figures } of CHAPTERS) {
-    for (const figure of figures) render(TEXTS.prose[figure.id](facts), byId(`said-${figure.id}`));
-    const clue = TEXTS.clues[id]?.(facts);
+    for (const figure of figures) render(TEXTS.prose[figure.id](facts), byId(`essay-${figure.id}`));
+    const conclusion = TEXTS.conclusions[id]?.(facts);
     render(
-      clue ? html`<p><b class="eyebrow">${TEXTS.clue}</b> ${clue}</p>` : nothing,
-      byId(`clue-${id}`),
+      conclusion
+        ? html`<p><b class="eyebrow">${TEXTS.conclusionLabel}</b> ${conclusion}</p>`
+        : nothing,
+      byId(`conclusion-${id}`),
     );
   }
 }

@@ -83,7 +83,7 @@ export function player(view, { id, frames, label, status = nothing }) {
       ${frame >= frames ? T.again : T.next}
     </button>
     <span class="numbers">${frame} / ${frames}</span>
-    <span class="says">${frame < frames ? status : label}</span>
+    <span class="status">${frame < frames ? status : label}</span>
   </div>`;
 }
 

@@ -32,10 +32,10 @@ const chapter = ({ id, eyebrow, title, figures }) =>
     <h2 id="${id}-title">${title}</h2>
     ${figures.map(
       (figure) =>
-        html`<div class="said" id="said-${figure.id}"></div>
+        html`<div class="essay" id="essay-${figure.id}"></div>
           ${figureSlot(figure)}`,
     )}
-    <aside class="clue" id="clue-${id}"></aside>
+    <aside class="conclusion" id="conclusion-${id}"></aside>
     <div id="claims-${id}"></div>
   </section>`;
 

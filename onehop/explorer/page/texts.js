@@ -4,7 +4,7 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { CLAIMS } from "onehop/texts/claims.js";
 import { CODA_TEXTS, QUESTIONS, REFERENCES } from "onehop/texts/coda.js";
-import { CHAPTERS, CLUES, PROSE } from "onehop/texts/essay.js";
+import { CHAPTERS, CONCLUSIONS, PROSE } from "onehop/texts/essay.js";
 import { STATUS } from "onehop/texts/status.js";
 import { GLOSS, TOUR } from "onehop/texts/tour.js";
 
@@ -16,8 +16,8 @@ const strongly = (text) =>
 export const TEXTS = {
   chapters: CHAPTERS,
   prose: PROSE,
-  clues: CLUES,
-  clue: "What we know now",
+  conclusions: CONCLUSIONS,
+  conclusionLabel: "What we know now",
   claims: CLAIMS,
   tour: TOUR,
   gloss: GLOSS,

@@ -56,7 +56,7 @@ export const CHAPTERS = {
 };
 
 /** Each chapter's conclusion. */
-export const CLUES = {
+export const CONCLUSIONS = {
   case: () =>
     html`Whatever decided the word could reach every other word directly. No word can be ruled out
     for being far away.`,
