@@ -1,4 +1,4 @@
-// What tsc cannot know of the pages: the library that lies in vendor/, and which elements the ids and events belong to.
+// Types that tsc cannot infer: the vendored library, and the elements behind ids and events.
 
 declare module "onehop/vendor/lit-html.js" {
   export const html: any, svg: any, mathml: any, nothing: any, render: any;
@@ -22,7 +22,7 @@ interface Event {
   dataTransfer?: DataTransfer;
 }
 
-// getElementById gives an HTMLElement, whatever lies in the page under that id.
+// getElementById returns an HTMLElement, whatever element has that id.
 interface HTMLElement {
   accept: any;
   checked: any;

@@ -2,7 +2,7 @@
 
 import { headName } from "onehop/headgrid.js";
 import { maxOf, sum } from "onehop/maths.js";
-import { wordAt, joinPieces } from "onehop/words.js";
+import { joinPieces, wordAt } from "onehop/words.js";
 
 export const TOP_HEADS = 10;
 

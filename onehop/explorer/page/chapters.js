@@ -39,7 +39,7 @@ import { headName } from "onehop/headgrid.js";
 import { leastCertain, openingStep, pronounVerdict } from "onehop/verdict.js";
 import { count, number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
-import { wordAt, joinPieces } from "onehop/words.js";
+import { joinPieces, wordAt } from "onehop/words.js";
 
 const chapter = (id, figures, claims = []) => ({ id, figures, claims, ...TEXTS.chapters[id] });
 

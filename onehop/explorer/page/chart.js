@@ -1,6 +1,6 @@
 // Line charts: scales, axes, and lines with labels at their ends.
 
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { range } from "onehop/maths.js";
 import { number, short } from "onehop/format.js";
 

@@ -5,9 +5,9 @@ import { lastCheapCut } from "onehop/figures/pruning.js";
 import { headName } from "onehop/headgrid.js";
 import { TOP_HEADS, sweepResult } from "onehop/ablation.js";
 import { argmax, dot, maxOf, mean, norm, range, softmax } from "onehop/maths.js";
-import { alignedSource, openingStep, antecedent } from "onehop/verdict.js";
+import { alignedSource, antecedent, openingStep } from "onehop/verdict.js";
 import { number, percent, piece, power } from "onehop/format.js";
-import { wordAt, joinPieces } from "onehop/words.js";
+import { joinPieces, wordAt } from "onehop/words.js";
 import { CLAIMS } from "onehop/texts/claims.js";
 
 const roles = ["encoder", "decoder", "cross"];

@@ -1,6 +1,6 @@
 // Controls for mouse and keyboard: native inputs where the browser has them, else roving focus.
 
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { beginsWord, number as shown, piece } from "onehop/format.js";
 import { relativePosition } from "onehop/tips.js";
 

@@ -7,13 +7,13 @@ import { drawClaims, drawLedger, drawProse } from "onehop/essay.js";
 import { figureFrame, snippet } from "onehop/frame.js";
 import { masthead } from "onehop/masthead.js";
 import { checkTrace } from "onehop/recompute.js";
-import { FIGURES, FIGURE_LABELS, CHAPTERS } from "onehop/chapters.js";
+import { CHAPTERS, FIGURES, FIGURE_LABELS } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
 import { ask, backend, pointer, reload, setTheme, store } from "onehop/session.js";
 import { bar, colophon, errorNotice, skeleton } from "onehop/skeleton.js";
 import { figureInHash } from "onehop/state.js";
-import { drawTour, tourFigure, reopenTour } from "onehop/tour.js";
-import { currentView, forFigure, clearColours } from "onehop/view.js";
+import { drawTour, reopenTour, tourFigure } from "onehop/tour.js";
+import { clearColours, currentView, forFigure } from "onehop/view.js";
 import { isComplete } from "onehop/requests.js";
 
 const root = document.getElementById("page");

@@ -1,6 +1,6 @@
 // A matrix of weights as a heatmap with selectable rows.
 
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { roving } from "onehop/controls.js";
 import { clipped, number, piece } from "onehop/format.js";
 import { relativePosition } from "onehop/tips.js";

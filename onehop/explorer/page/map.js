@@ -1,6 +1,6 @@
 // The page's map: a small picture of the machine. Each part links to its chapter, and the current one is marked.
 
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { TEXTS } from "onehop/texts.js";
 
 const ROW = 17;

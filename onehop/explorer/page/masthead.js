@@ -6,7 +6,7 @@ import { comparisonForm, paneTitles } from "onehop/compare.js";
 import { roving } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
 import { changedWords } from "onehop/figures/breaking.js";
-import { glossLine, traceGlosses, glossedSide, glossedText, groupsOf } from "onehop/gloss.js";
+import { glossLine, glossedSide, glossedText, groupsOf, traceGlosses } from "onehop/gloss.js";
 import { factsOf } from "onehop/chapters.js";
 import { leastCertain, pronounVerdict } from "onehop/verdict.js";
 import { beginsWord, number, percent, piece, power } from "onehop/format.js";

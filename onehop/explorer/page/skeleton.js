@@ -4,7 +4,7 @@ import { html, nothing } from "onehop/vendor/lit-html.js";
 import { picker, segments, toggle } from "onehop/controls.js";
 import { contents, pageMap } from "onehop/map.js";
 import { range } from "onehop/maths.js";
-import { EXTRA_FIGURE, CHAPTERS } from "onehop/chapters.js";
+import { CHAPTERS, EXTRA_FIGURE } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
 import { ROLES, sideOf } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";

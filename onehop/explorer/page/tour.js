@@ -1,12 +1,12 @@
 // The tour: stops with a selection and a sentence or two, driven by the arrow keys. It can be used as a talk.
 
 import { html, nothing, render } from "onehop/vendor/lit-html.js";
-import { sweepResult, headOffEdit } from "onehop/ablation.js";
+import { headOffEdit, sweepResult } from "onehop/ablation.js";
 import { argmax } from "onehop/maths.js";
 import { playFigure, stopPlaying } from "onehop/player.js";
 import { factsOf } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
-import { choose, backend, store } from "onehop/session.js";
+import { backend, choose, store } from "onehop/session.js";
 import { alignedSource, openingStep } from "onehop/verdict.js";
 import { TEXTS } from "onehop/texts.js";
 import { currentView } from "onehop/view.js";

@@ -3,17 +3,17 @@
 import { rgb } from "onehop/colour.js";
 import {
   ask,
-  choose,
-  chooseWord,
   backend,
   backendOf,
+  choose,
+  chooseWord,
   measured,
   pointer,
   preview,
   store,
 } from "onehop/session.js";
 import { clamped, sideOf } from "onehop/state.js";
-import { isComplete, resource, traceKey, startSweep, stopSweep, sweepOf } from "onehop/requests.js";
+import { isComplete, resource, startSweep, stopSweep, sweepOf, traceKey } from "onehop/requests.js";
 
 export const narrow = window.matchMedia("(max-width: 40rem)");
 const openTables = new Set();

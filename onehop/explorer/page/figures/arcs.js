@@ -1,4 +1,4 @@
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { roving, segments } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
 import { range } from "onehop/maths.js";

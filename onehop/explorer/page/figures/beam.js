@@ -1,8 +1,8 @@
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { bars, folded, indexAfterKey, slider } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
 import { frameOf, player } from "onehop/player.js";
-import { CONTINUED, clipped, number, percent, piece, joinByteTokens } from "onehop/format.js";
+import { CONTINUED, clipped, joinByteTokens, number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 import { barData } from "onehop/words.js";
 

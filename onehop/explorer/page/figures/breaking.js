@@ -1,20 +1,20 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { toggle } from "onehop/controls.js";
-import { sweepResult, headOffEdit } from "onehop/ablation.js";
+import { headOffEdit, sweepResult } from "onehop/ablation.js";
 import { traceCode } from "onehop/frame.js";
 import {
-  traceGlosses,
-  glossedSide,
-  glossedText,
   alignedGlosses,
   combinedAttention,
+  glossedSide,
+  glossedText,
+  traceGlosses,
 } from "onehop/gloss.js";
 import { headName } from "onehop/headgrid.js";
 import { heatmap } from "onehop/heatmap.js";
 import { mean, range } from "onehop/maths.js";
 import { openingStep } from "onehop/verdict.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
-import { number, joinByteTokens } from "onehop/format.js";
+import { joinByteTokens, number } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "breaking";

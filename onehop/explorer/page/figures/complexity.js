@@ -1,7 +1,7 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { folded, picker, slider } from "onehop/controls.js";
-import { provenance, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance } from "onehop/frame.js";
 import { count, short } from "onehop/format.js";
 
 export const id = "complexity";

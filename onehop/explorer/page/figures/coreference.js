@@ -1,6 +1,6 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { bars, picker } from "onehop/controls.js";
-import { traceCode, provenance, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance, traceCode } from "onehop/frame.js";
 import { argmax, mean, range, sum } from "onehop/maths.js";
 import { beginsWord, number, percent, piece } from "onehop/format.js";
 

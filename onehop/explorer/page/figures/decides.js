@@ -3,14 +3,14 @@ import { tint } from "onehop/colour.js";
 import { bars, folded, segments, wordPicker } from "onehop/controls.js";
 import {
   TOP_HEADS,
-  sweepResult,
+  headEffects,
   headOffEdit,
   sortedByEffect,
-  headEffects,
+  sweepResult,
   wordInQuestion,
 } from "onehop/ablation.js";
 import { traceCode } from "onehop/frame.js";
-import { headName, headGrid } from "onehop/headgrid.js";
+import { headGrid, headName } from "onehop/headgrid.js";
 import { argmax, maxOf } from "onehop/maths.js";
 import { number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";

@@ -1,7 +1,7 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
-import { lines, scale, ticks, tickLabel } from "onehop/chart.js";
+import { lines, scale, tickLabel, ticks } from "onehop/chart.js";
 import { folded, pairedBars, slider } from "onehop/controls.js";
-import { traceCode, provenance, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance, traceCode } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
 import { ROLE_NAMES } from "onehop/tensors.js";

@@ -1,9 +1,9 @@
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { scale, ticks, tickLabel } from "onehop/chart.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
+import { scale, tickLabel, ticks } from "onehop/chart.js";
 import { bars, segments, tokenPicker } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
 import { argmax, dot, norm, range } from "onehop/maths.js";
-import { alignedSource, openingStep, antecedent } from "onehop/verdict.js";
+import { alignedSource, antecedent, openingStep } from "onehop/verdict.js";
 import { clipped, number, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 

@@ -2,7 +2,7 @@ import { html } from "onehop/vendor/lit-html.js";
 import { cachedImage } from "onehop/colour.js";
 import { folded, pairedBars, roving, segments } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
-import { headName, headGrid } from "onehop/headgrid.js";
+import { headGrid, headName } from "onehop/headgrid.js";
 import { shade } from "onehop/heatmap.js";
 import { entropy, mean, range, sum } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";

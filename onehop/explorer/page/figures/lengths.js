@@ -1,7 +1,7 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { folded, slider } from "onehop/controls.js";
-import { provenance, scoreNote, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance, scoreNote } from "onehop/frame.js";
 import { maxOf } from "onehop/maths.js";
 import { number } from "onehop/format.js";
 

@@ -1,5 +1,5 @@
 import { html } from "onehop/vendor/lit-html.js";
-import { traceCode, pythonString } from "onehop/frame.js";
+import { pythonString, traceCode } from "onehop/frame.js";
 import { heatmap, shadeLegend } from "onehop/heatmap.js";
 import { argmax, maxOf, sum } from "onehop/maths.js";
 import { ROLE_NAMES } from "onehop/tensors.js";

@@ -1,6 +1,6 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { bars, folded, picker, roving } from "onehop/controls.js";
-import { provenance, pythonString, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance, pythonString } from "onehop/frame.js";
 import { shade } from "onehop/heatmap.js";
 import { argmax, range, sum } from "onehop/maths.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";

@@ -1,7 +1,7 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { segments, slider } from "onehop/controls.js";
-import { provenance, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance } from "onehop/frame.js";
 import { range } from "onehop/maths.js";
 import { number } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";

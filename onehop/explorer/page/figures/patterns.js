@@ -1,7 +1,7 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { cachedImage, tint } from "onehop/colour.js";
 import { roving } from "onehop/controls.js";
-import { provenance, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance } from "onehop/frame.js";
 import { ROLE_NAMES } from "onehop/tensors.js";
 import { percent } from "onehop/format.js";
 import { relativePosition } from "onehop/tips.js";

@@ -2,7 +2,7 @@ import { html, nothing } from "onehop/vendor/lit-html.js";
 import { cachedImage } from "onehop/colour.js";
 import { comb, segments, slider, tokenPicker } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
-import { argmax, dot, maxOf, largestByMagnitude, range } from "onehop/maths.js";
+import { argmax, dot, largestByMagnitude, maxOf, range } from "onehop/maths.js";
 import { Tensor, bytesOf, numbersOf } from "onehop/tensors.js";
 import { number, piece, power } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";

@@ -1,7 +1,7 @@
 import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { folded, slider } from "onehop/controls.js";
-import { provenance, scoreNote, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance, scoreNote } from "onehop/frame.js";
 import { headOffEdit } from "onehop/ablation.js";
 import { headName } from "onehop/headgrid.js";
 import { maxOf, range } from "onehop/maths.js";

@@ -1,7 +1,7 @@
 import { html } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { toggle } from "onehop/controls.js";
-import { provenance, missingMeasurement } from "onehop/frame.js";
+import { missingMeasurement, provenance } from "onehop/frame.js";
 import { mean } from "onehop/maths.js";
 import { count, number, power } from "onehop/format.js";
 

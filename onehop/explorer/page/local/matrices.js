@@ -1,7 +1,7 @@
 // Parts of the model's weight matrices that figures request separately.
 
 import { editTap, parseEdit } from "./edits.js";
-import { concatenate, vectorLength, pack, range, transposed } from "./fields.js";
+import { concatenate, pack, range, transposed, vectorLength } from "./fields.js";
 import { topK } from "./search.js";
 import { UserError } from "./errors.js";
 

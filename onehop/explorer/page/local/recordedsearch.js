@@ -1,6 +1,6 @@
 // A beam search that records every step's logits, and each row's attention to the source.
 
-import { invalidatesCache, editTap } from "./edits.js";
+import { editTap, invalidatesCache } from "./edits.js";
 import { concatenate, range } from "./fields.js";
 import { logSoftmax, search } from "./search.js";
 import { tensor } from "./transformer.js";

@@ -2,7 +2,7 @@
 
 import { editTap, parseEdit } from "./edits.js";
 import { range } from "./fields.js";
-import { topK, logSumOf } from "./search.js";
+import { logSumOf, topK } from "./search.js";
 import { repeatBatch, tensor } from "./transformer.js";
 
 const TOP = 2;

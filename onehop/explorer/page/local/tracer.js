@@ -6,7 +6,7 @@ import * as fields from "./fields.js";
 import { headMatrices, neurons } from "./matrices.js";
 import { beamAttention, recordedSearch } from "./recordedsearch.js";
 import { headsOff, maskLeak } from "./reruns.js";
-import { withLoopAllowance, topK, logSoftmax, outputsOf } from "./search.js";
+import { logSoftmax, outputsOf, topK, withLoopAllowance } from "./search.js";
 import { BOS, EOS, normalise } from "./tokenizer.js";
 import { Transformer } from "./transformer.js";
 import { UserError } from "./errors.js";

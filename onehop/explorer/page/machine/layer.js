@@ -1,7 +1,7 @@
 // One layer: its sub-layers, the residual connections around them, and the lengths of the vectors.
 
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
-import { arrow, box, activeShare, headCells, parameterCount, zoom } from "onehop/machine/parts.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
+import { activeShare, arrow, box, headCells, parameterCount, zoom } from "onehop/machine/parts.js";
 import { scrollTo } from "onehop/scrolling.js";
 import { number, percent, piece } from "onehop/format.js";
 

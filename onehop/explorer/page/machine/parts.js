@@ -1,6 +1,6 @@
 // Boxes, arrows and cells of the machine's picture.
 
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { tint } from "onehop/colour.js";
 import { maxOf, sum } from "onehop/maths.js";
 import { piece, short } from "onehop/format.js";

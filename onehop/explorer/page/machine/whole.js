@@ -1,11 +1,11 @@
 // The whole machine: figure 1 of the paper with this translation in it.
 
-import { html, svg, nothing } from "onehop/vendor/lit-html.js";
+import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { range } from "onehop/maths.js";
 import {
+  activeShare,
   arrow,
   box,
-  activeShare,
   headCells,
   parameterCount,
   tokenCells,
