@@ -17,7 +17,7 @@ from torch import nn
 
 from onehop.config import ModelSettings, TokenizerSettings
 from onehop.decoding.options import SearchOptions
-from onehop.experiments import coreference, heads, lengths, patches, pruning, short_runs, synthetic
+from onehop.experiments import coreference, digits, heads, lengths, pruning, short_runs, synthetic
 from onehop.explorer import content
 from onehop.explorer.content import Explorer
 from onehop.explorer.serve import routes_of
@@ -131,7 +131,7 @@ def images() -> dict:
         for parameter in network.parameters():
             nn.init.normal_(parameter)
     pixels = np.random.default_rng(6).integers(0, 5, (4, 6, 6))
-    return patches.patches(network.eval(), pixels, np.arange(4), [0, 1, 3])
+    return digits.patches(network.eval(), pixels, np.arange(4), [0, 1, 3])
 
 
 @pytest.fixture(scope="session")
