@@ -202,13 +202,13 @@ def test_a_sweep_can_be_stopped(site):
 def test_neurons_and_matrices_equal_pythons(site, explorer):
     for stack, layer in (("encoder", 1), ("decoder", 0)):
         found = site.evaluate("a => window.onehop.view().backend.neurons(...a)", [stack, layer, [3, 0, 11]])
-        assert_close(found, explorer.neurons(stack, layer, [3, 0, 11]))
+        assert_close(found, explorer.tracer.neurons(stack, layer, [3, 0, 11]))
     ask = """async (place) => {
       const { blob, tensors } = await window.onehop.view().backend.weights(...place);
       return { tensors, blob: blob.toBase64() };
     }"""
     for role in ("encoder", "decoder", "cross"):
-        expected = unpack(explorer.weights(role, 1, 1))
+        expected = unpack(explorer.tracer.weights(role, 1, 1))
         found = unpack(site.evaluate(ask, [role, 1, 1]))
         assert found.keys() == expected.keys()
         for name, tensor in found.items():
