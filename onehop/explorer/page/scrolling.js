@@ -1,23 +1,28 @@
 // Scrolling to a part of the page.
 
-const LONGEST = 3000; // milliseconds, the longest smooth scroll
+const REST = 1500; // milliseconds without a scroll event, after which a scroll has ended
 
-let timer = 0;
-
-function skipFiguresAgain() {
-  clearTimeout(timer);
-  document.documentElement.removeAttribute("data-every-height");
-}
+let stop = () => {};
 
 /**
  * Scroll to an element. The browser only estimates the heights of hidden figures, so a smooth scroll would end at the
- * wrong position. All figures are laid out until the scroll ends.
+ * wrong position. All figures are laid out until the scroll ends. The event scrollend does not tell, since an earlier
+ * scroll may cause it.
  */
 export function scrollTo(element) {
   if (!element) return;
+  stop();
   document.documentElement.setAttribute("data-every-height", "");
   element.scrollIntoView();
-  clearTimeout(timer);
-  timer = setTimeout(skipFiguresAgain, LONGEST); // without a scroll there is no scrollend event
-  addEventListener("scrollend", skipFiguresAgain, { once: true });
+  let timer = setTimeout(() => stop(), REST);
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => stop(), REST);
+  };
+  addEventListener("scroll", wait);
+  stop = () => {
+    clearTimeout(timer);
+    removeEventListener("scroll", wait);
+    document.documentElement.removeAttribute("data-every-height");
+  };
 }
