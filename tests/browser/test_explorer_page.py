@@ -796,10 +796,11 @@ def test_the_first_picture_does_not_wait_for_the_rest_of_the_file(browser, file)
 
 def test_numbers_powers_and_counts_are_formatted(page):
     written = page.evaluate(
-        "async () => { const { number, power, short } = await import('onehop/format.js');"
-        " return [number(-1.5, 2), number(-Infinity), number(0.00001, 3), power(2300000, 1), short(63045632)]; }"
+        "async () => { const { number, percent, power, short } = await import('onehop/format.js');"
+        " return [number(-1.5, 2), number(-Infinity), number(0.00001, 3), power(2300000, 1), short(63045632), "
+        "percent(0.123), percent(0.0004), percent(0.004, 0), percent(0, 0)]; }"
     )
-    assert written == ["−1.50", "−∞", "1.0·10⁻⁵", "2.3·10⁶", "63.0 M"]
+    assert written == ["−1.50", "−∞", "1.0·10⁻⁵", "2.3·10⁶", "63.0M", "12.3%", "<0.1%", "<1%", "0%"]
 
 
 def test_float16_is_decoded_as_numpy_encodes_it(page):

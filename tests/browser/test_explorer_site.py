@@ -345,10 +345,10 @@ def test_a_doubtful_translation_is_marked(browser, another, address):
     with opened_apart(browser, f"{address}damaged/") as page:
         expect(page.locator("[data-confidence]")).to_have_count(0)  # random weights: nobody has fitted it
         page.evaluate(shown, {"value": 0.12, "doubtful": True})
-        expect(page.locator("[data-confidence]")).to_contain_text("12 %")
+        expect(page.locator("[data-confidence]")).to_contain_text("12%")
         expect(page.locator("[data-confidence] .verdict")).to_have_text("doubtful")
         page.evaluate(shown, {"value": 0.82, "doubtful": False})
-        expect(page.locator("[data-confidence]")).to_contain_text("82 %")
+        expect(page.locator("[data-confidence]")).to_contain_text("82%")
         expect(page.locator("[data-confidence] .verdict")).to_have_count(0)
 
 

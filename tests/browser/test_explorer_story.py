@@ -91,8 +91,8 @@ def test_the_claim_about_the_root_is_computed_from_the_recorded_scores(page, tra
                 unscaled.append((powers / powers.sum()).max())
                 scaled.append(weights[head, query].max())
     told = claim(page, "root").inner_text()
-    assert f"{100 * np.mean(scaled):.0f} % on average" in told
-    assert f"it would be {100 * np.mean(unscaled):.0f} %" in told
+    assert f"{100 * np.mean(scaled):.0f}% on average" in told
+    assert f"it would be {100 * np.mean(unscaled):.0f}%" in told
 
 
 def test_the_claim_about_the_blend_compares_outputs_with_first_values(page, trace):
@@ -104,12 +104,12 @@ def test_the_claim_about_the_blend_compares_outputs_with_first_values(page, trac
                 value = values[head, row.argmax()]
                 alike.append(value @ output / (np.linalg.norm(value) * np.linalg.norm(output)))
     share = np.mean(np.array(alike) > 0.9)
-    assert f"In {100 * share:.0f} % of all rows" in claim(page, "blend").inner_text()
+    assert f"In {100 * share:.0f}% of all rows" in claim(page, "blend").inner_text()
 
 
 def test_the_claim_about_corrections_counts_what_the_trace_says(page, trace):
     smaller = [a < s for r in trace.header["residual"] for a, s in zip(r["added"], r["stream"], strict=True)]
-    assert f"In {100 * np.mean(smaller):.0f} % of {len(smaller)} cases" in claim(page, "correction").inner_text()
+    assert f"In {100 * np.mean(smaller):.0f}% of {len(smaller)} cases" in claim(page, "correction").inner_text()
 
 
 def test_the_claim_about_one_head_is_the_sweeps_own_verdict(page):

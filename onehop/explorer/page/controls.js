@@ -198,9 +198,9 @@ export function pairedBars({
   </div>`;
 }
 
-/** Numbers that would round to zero are shown as “< 0.001”. */
+/** Numbers that would round to zero are shown as “<0.001”. */
 const readableNumber = (x, digits) =>
-  x > 0 && x < 10 ** -digits ? `< ${(10 ** -digits).toFixed(digits)}` : shown(x, digits);
+  x > 0 && x < 10 ** -digits ? `<${(10 ** -digits).toFixed(digits)}` : shown(x, digits);
 
 const headingText = (heading) => (typeof heading === "string" ? heading : "");
 
@@ -209,7 +209,7 @@ export function bars({
   rows: all,
   concept,
   digits = 3,
-  number,
+  number = readableNumber,
   top: best = null,
   from = null,
   to = null,

@@ -18,17 +18,24 @@ export function power(x, digits = 1) {
   return `${fraction.replace(/^-/, "−")}·10${raised}`;
 }
 
-export const percent = (p, digits = 1) => `${(100 * p).toFixed(digits)} %`;
+/** 0.1234 as “12.3%”. A share that would round to zero becomes “<0.1%”. */
+export function percent(p, digits = 1) {
+  const least = 10 ** -digits;
+  return p > 0 && 100 * p < least / 2
+    ? `<${least.toFixed(digits)}%`
+    : `${(100 * p).toFixed(digits)}%`;
+}
+
 export const count = (n) => n.toLocaleString("en-US");
 
-/** 63045632 as 63.0 M. */
+/** 63045632 as 63.0M. */
 export function short(n) {
   for (const [size, letter] of /** @type {[number, string][]} */ ([
     [1e9, "G"],
     [1e6, "M"],
     [1e3, "k"],
   ])) {
-    if (Math.abs(n) >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${letter}`;
+    if (Math.abs(n) >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)}${letter}`;
   }
   return String(n);
 }

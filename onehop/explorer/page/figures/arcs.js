@@ -97,8 +97,7 @@ export function caption(view) {
     .flatMap((row) => Array.from(row))
     .filter((w) => w > 0).length;
   return html`${pairs} pairs of tokens are joined by this one head, each directly. Lines under
-  ${number(100 * FAINT, 0)} % are left out.
-  ${role === "decoder" ? "A token never reaches forward." : ""}`;
+  ${percent(FAINT, 0)} are left out. ${role === "decoder" ? "A token never reaches forward." : ""}`;
 }
 
 export const table = (view) => {

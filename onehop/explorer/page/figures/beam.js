@@ -223,7 +223,7 @@ export function draw(view) {
     <div class="columns">
       <div>
         <h4>The ${view.narrow ? "five" : "ten"} likeliest next pieces</h4>
-        ${bars({ rows: current.top.slice(0, view.narrow ? 5 : 10).map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === current.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: current.top.findIndex((c) => c.id === current.chosen.id) })}
+        ${bars({ rows: current.top.slice(0, view.narrow ? 5 : 10).map((c) => ({ name: piece(c.token), value: c.p, concept: c.id === current.chosen.id ? "output" : "neutral" })), concept: "neutral", number: (p) => percent(p), from: 0, to: 1, top: current.top.findIndex((c) => c.id === current.chosen.id) })}
         <p class="reading numbers">
           entropy ${number(current.entropy, 2)} bits · the chosen piece ranks ${current.rank + 1}
         </p>
@@ -235,7 +235,7 @@ export function draw(view) {
                 Where “<bdi>${piece(attention.node.token)}</bdi>” looked: the heads of
                 cross-attention layer ${attention.layer + 1}, averaged
               </h4>
-              ${bars({ rows: shown.names.map((name, j) => ({ name, value: shown.sumByWord(attention.weights)[j] })), concept: "weight", number, from: 0, to: 1, most: view.narrow ? 5 : 20 })}
+              ${bars({ rows: shown.names.map((name, j) => ({ name, value: shown.sumByWord(attention.weights)[j] })), concept: "weight", from: 0, to: 1, most: view.narrow ? 5 : 20 })}
               <p class="reading numbers">
                 log-probability ${number(attention.node.log_prob, 2)} · with length penalty
                 ${number(attention.node.score, 2)} · ${STATES[attention.node.state]}

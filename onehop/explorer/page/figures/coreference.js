@@ -178,7 +178,7 @@ export function draw(view) {
       </div>
       <div>
         <h4>Encoder heads that look most from “it” to the noun</h4>
-        ${bars({ rows: s.heads.map((h) => ({ name: headName(h), value: h.weight })), concept: "weight", number, from: 0, to: 1 })}
+        ${bars({ rows: s.heads.map((h) => ({ name: headName(h), value: h.weight })), concept: "weight", from: 0, to: 1 })}
         <p class="reading numbers">an even look would give ${number(s.base, 3)}</p>
       </div>
     </div>

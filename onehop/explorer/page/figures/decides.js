@@ -135,7 +135,6 @@ function strongestHead(view, strongest, others) {
   const look = bars({
     rows: order.map((j) => ({ name: piece(keys[j]), value: strongest.row[j] })),
     concept: "weight",
-    number,
     from: 0,
     to: 1,
   });

@@ -17,7 +17,7 @@ const STAGES = T.stages().length;
 const STEPS_PER_OCTAVE = 4;
 
 /** Numbers without meaning at this size are shown as “< 10⁻⁶”. */
-const clippedNumber = (x, digits = 3) => (x > 0 && x < 1e-6 ? "< 10⁻⁶" : number(x, digits));
+const clippedNumber = (x, digits = 3) => (x > 0 && x < 1e-6 ? "<10⁻⁶" : number(x, digits));
 
 /** The slider moves in quarter octaves, with √d_k at its middle. It starts at d_k. */
 function sliderState(view) {

@@ -4,7 +4,7 @@ import { bars, segments, tokenPicker } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
 import { argmax, dot, norm, range } from "onehop/maths.js";
 import { alignedSource, antecedent, openingStep } from "onehop/verdict.js";
-import { clipped, number, piece } from "onehop/format.js";
+import { clipped, number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 export const id = "embeddings";
@@ -210,7 +210,6 @@ export function draw(view) {
             ? bars({
                 rows: near.map((n) => ({ name: piece(n.token), value: n.cosine })),
                 concept: "query",
-                number,
                 from: 0,
                 to: 1,
               })
@@ -227,8 +226,8 @@ export function draw(view) {
 export function caption(view) {
   const [first, second] = view.trace.json.projection.explained;
   return html`The two directions are those in which the whole embedding matrix of this model varies
-  most; they hold ${number(100 * (first + second), 1)} % of its variance, so trust the cosines more
-  than the map. Grey points are other pieces of the vocabulary.`;
+  most; they hold ${percent(first + second)} of its variance, so trust the cosines more than the
+  map. Grey points are other pieces of the vocabulary.`;
 }
 
 export const table = (view) => ({

@@ -2,7 +2,7 @@ import { html, svg } from "onehop/vendor/lit-html.js";
 import { lines } from "onehop/chart.js";
 import { bars, segments, slider } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
-import { number, power } from "onehop/format.js";
+import { number, percent, power } from "onehop/format.js";
 
 export const id = "family";
 export const item = 20;
@@ -109,10 +109,9 @@ function smoothing(view) {
       to: 1,
     })}
     <p class="reading">
-      Training asks for ${number(100 * right, 1)} % on the right piece and shares the rest among all
+      Training asks for ${percent(right)} on the right piece and shares the rest among all
       ${vocabulary.toLocaleString("en-US")}. The model learns not to be too sure: perplexity
-      suffers, BLEU gains. In this translation the first piece got ${number(100 * step.chosen.p, 1)}
-      %.
+      suffers, BLEU gains. In this translation the first piece got ${percent(step.chosen.p)}.
     </p>`;
 }
 

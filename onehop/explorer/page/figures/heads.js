@@ -6,7 +6,7 @@ import { headGrid, headName } from "onehop/headgrid.js";
 import { shade } from "onehop/heatmap.js";
 import { entropy, mean, range, sum } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
-import { number, piece } from "onehop/format.js";
+import { number, percent, piece } from "onehop/format.js";
 import { relativePosition } from "onehop/tips.js";
 import { barData } from "onehop/words.js";
 
@@ -133,9 +133,9 @@ export function draw(view) {
     )}
     <p class="reading">
       Two heads of this layer share on average
-      <strong>${number(100 * (1 - mean(pairs.length ? pairs : [0])), 0)} %</strong> of their weight
-      from this token. A head has ${number(mean(rows.map(entropy)), 2)} bits of entropy on average,
-      their average ${number(entropy(average), 2)}: averaging blurs.
+      <strong>${percent(1 - mean(pairs.length ? pairs : [0]), 0)}</strong> of their weight from this
+      token. A head has ${number(mean(rows.map(entropy)), 2)} bits of entropy on average, their
+      average ${number(entropy(average), 2)}: averaging blurs.
     </p>`;
 }
 

@@ -59,7 +59,7 @@ export function draw(view) {
       <span class="c-query">query</span> “<bdi>${query}</bdi>”: what each
       <span class="c-key">key</span> opens of its <span class="c-value">value</span>
     </h4>
-    ${bars({ rows: shown.names.map((name, j) => ({ name, value: shares[j] })), concept: kind === "dictionary" ? "key" : "weight", number, from: 0, to: 1, most: 20 })}`;
+    ${bars({ rows: shown.names.map((name, j) => ({ name, value: shares[j] })), concept: kind === "dictionary" ? "key" : "weight", from: 0, to: 1, most: 20 })}`;
 }
 
 export const caption = () =>

@@ -192,7 +192,7 @@ export function draw(view) {
       </div>
       <div>${folded(view, "Every layer, every head", heads(view, data, state))}</div>
       <div>
-        ${folded(view, "What it reads", bars({ rows: image.probabilities.map((p, digit) => ({ name: String(digit), value: p })), concept: "output", number: (p) => (p < 0.0005 ? "< 0.1 %" : percent(p)), from: 0, to: 1, top: read }))}
+        ${folded(view, "What it reads", bars({ rows: image.probabilities.map((p, digit) => ({ name: String(digit), value: p })), concept: "output", number: (p) => percent(p), from: 0, to: 1, top: read }))}
       </div>
     </div>
     <p class="reading">

@@ -49,7 +49,7 @@ function overview(view, { patterns }, pattern) {
       const [x, y] = relativePosition(event, event.target);
       const [layer, head] = [Math.floor(y * p.all.length), Math.floor(x * p.all[0].length)];
       const share = p.all[layer]?.[head];
-      return share === undefined ? null : `${headName({ layer, head })}: ${wholePercent(share)} %`;
+      return share === undefined ? null : `${headName({ layer, head })}: ${wholePercent(share)}%`;
     };
     const [best] = ranked(p);
     return html`<button
@@ -71,8 +71,8 @@ function overview(view, { patterns }, pattern) {
         src=${cachedImage(`pattern ${key(p)} ${p.sentences} ${p.all}`, () => p.all, view.rgb("weight"))}
       />
       <span
-        ><b>${p.name}</b>, ${ROLE_NAMES[p.role]}: at best ${wholePercent(best.times / p.sentences)}
-        %</span
+        ><b>${p.name}</b>, ${ROLE_NAMES[p.role]}: at best
+        ${wholePercent(best.times / p.sentences)}%</span
       >
     </button>`;
   };
@@ -102,7 +102,7 @@ function grid(view, { name, all: rows, role }) {
             (row, layer) =>
               html`<tr>
                 <th scope="row">${layer + 1}</th>
-                ${row.map((share, head) => html`<td class="cell" style="background:${tint("weight", share * 0.75)}"><button type="button" class="quiet" style="font:inherit;width:100%;padding:0;color:var(--text)" aria-label="layer ${layer + 1}, head ${head + 1}: ${wholePercent(share)} %" @click=${() => view.choose({ role, layer, head })}>${wholePercent(share)}</button></td>`)}
+                ${row.map((share, head) => html`<td class="cell" style="background:${tint("weight", share * 0.75)}"><button type="button" class="quiet" style="font:inherit;width:100%;padding:0;color:var(--text)" aria-label="layer ${layer + 1}, head ${head + 1}: ${wholePercent(share)}%" @click=${() => view.choose({ role, layer, head })}>${wholePercent(share)}</button></td>`)}
               </tr>`,
           )}
         </tbody>

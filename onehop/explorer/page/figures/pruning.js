@@ -16,7 +16,7 @@ export const needs = [];
 
 const score = (data) => (data.metric === "chrF" ? "chrf" : "bleu");
 
-/** The index of the last cut that keeps 95 % of the score. */
+/** The index of the last cut that keeps 95% of the score. */
 export function lastCheapCut(data) {
   const key = score(data);
   const lost = data.rows.findIndex((r) => r[key] < 0.95 * data.rows[0][key]);

@@ -136,7 +136,7 @@ export function draw(view) {
     <div>
       <h4>Softmax</h4>
       ${slider({ label: "Third score", min: -4, max: 10, step: 0.5, value: scores[2], choose: (s) => view.setDial("refresher.score", s), shown: (s) => number(s, 1) })}
-      ${bars({ rows: scores.map((s, i) => ({ name: `e to the ${number(s, 1)}`, value: weights[i] })), concept: "weight", number, from: 0, to: 1 })}
+      ${bars({ rows: scores.map((s, i) => ({ name: `e to the ${number(s, 1)}`, value: weights[i] })), concept: "weight", from: 0, to: 1 })}
       <p class="reading">
         Raise e to each score, divide by the sum. All positive, together
         ${number(

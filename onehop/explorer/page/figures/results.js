@@ -36,7 +36,7 @@ export function draw(view) {
     <div class="columns">
       <div data-results="bleu">
         <h4>BLEU, newstest2014</h4>
-        ${bars({ rows: all.map((s) => ({ name: name(s), value: s[pair], concept: concept(s) })), concept: "neutral", number, digits: 1, from: 0, to: Math.ceil(maxOf(all.map((s) => s[pair])) / 10) * 10 })}
+        ${bars({ rows: all.map((s) => ({ name: name(s), value: s[pair], concept: concept(s) })), concept: "neutral", digits: 1, from: 0, to: Math.ceil(maxOf(all.map((s) => s[pair])) / 10) * 10 })}
       </div>
       <div data-results="cost">
         <h4>Training cost, operations (each step of ten has the same length)</h4>

@@ -1,7 +1,7 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { folded } from "onehop/controls.js";
 import { matmul, softmax, transpose } from "onehop/maths.js";
-import { number } from "onehop/format.js";
+import { number, percent } from "onehop/format.js";
 
 export const id = "worked";
 export const item = 17;
@@ -119,8 +119,8 @@ export function draw(view) {
       >
     </div>
     <p class="reading">
-      “Hello” becomes ${number(100 * r.weights[0][0], 1)} % of its own value and
-      ${number(100 * r.weights[0][1], 1)} % of “World”'s.
+      “Hello” becomes ${percent(r.weights[0][0])} of its own value and ${percent(r.weights[0][1])}
+      of “World”'s.
       <button
         type="button"
         @click=${() => view.setDial("worked.entries", "")}

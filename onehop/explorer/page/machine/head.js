@@ -73,7 +73,7 @@ export function headScene(view) {
       <text class="number" x=${c - 4} y=${y + 15} text-anchor="end">${number(scaled[j], 1)}</text>
       <rect x=${c + 14} y=${y + 4} width=${(d - c - 14) * weights[j]} height=${pitch - 11} rx="2" fill="var(--weight)" data-weight=${weights[j]} .tip=${`weight on ${piece(keys[j])}: ${number(weights[j], 4)}`} />
       <rect x=${c + 14} y=${y + 4} width=${d - c - 14} height=${pitch - 11} rx="2" fill="none" stroke="var(--rule)" />
-      <text class="number" x=${d + 8} y=${y + 15}>${weights[j] < 0.001 ? "< 0.001" : number(weights[j], 3)}</text>
+      <text class="number" x=${d + 8} y=${y + 15}>${weights[j] < 0.001 ? "<0.001" : number(weights[j], 3)}</text>
       ${view.narrow ? "" : svg`<path d="M${d + 62} ${y + 10}H${width - 60}" stroke="var(--value)" stroke-width=${(0.5 + 8 * weights[j]).toFixed(2)} stroke-opacity=${(0.15 + 0.85 * weights[j]).toFixed(2)} />`}
     </g>`;
   };

@@ -110,7 +110,7 @@ export const TOUR = {
     }),
     () => ({
       title: "The softmax makes shares",
-      text: "The softmax turns these fits into shares that add up to 100 %. Press space to follow it: a clear lead takes nearly everything.",
+      text: "The softmax turns these fits into shares that add up to 100%. Press space to follow it: a clear lead takes nearly everything.",
     }),
     () => ({
       title: "The values are mixed",
