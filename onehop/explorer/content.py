@@ -183,7 +183,7 @@ class Explorer:
         encoder, decoder = s.n_encoder_layers - 1, s.n_decoder_layers - 1
         return {
             "scale=off": "scores not divided at all",
-            f"scale={s.key_width}": "scores divided by d_k in place of its root",
+            f"scale={s.key_width}": "scores divided by dₖ, not by its root",
             "mask=off": "no causal mask",
             "positions=off": "no positions",
             "positions=shuffled": "the positions of the source shuffled",

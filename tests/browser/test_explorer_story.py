@@ -77,7 +77,24 @@ def test_every_claim_is_in_its_chapter_and_in_the_summary(page):
     answers = page.eval_on_selector_all(".ledger .claim", "all => all.map(c => c.dataset.answer)")
     assert set(answers) <= {"yes", "no", "partly", "open", "unmeasured"}
     said = page.locator("[data-count]").inner_text()
-    assert f"Of 17 claims {answers.count('yes')} hold, {answers.count('partly')} hold in part" in said
+    counts = [answers.count(answer) for answer in ("yes", "partly", "no")]
+    assert [int(n) for n in re.findall(r"\d+", said)] == [
+        17,
+        *counts,
+        *([17 - sum(counts)] if sum(counts) < 17 else []),
+    ]
+
+
+def test_the_summary_of_the_claims_agrees_in_number(page):
+    said = page.evaluate(
+        "async () => { const { CLAIMS: { count } } = await import('onehop/texts/claims.js');"
+        " return [count(15, 1, 1, 0), count(1, 0, 2, 1), count(2, 2, 2, 2)]; }"
+    )
+    assert said == [
+        "Of 17 claims 15 hold, 1 holds in part, and 1 does not.",
+        "Of 4 claims 1 holds, 0 hold in part, and 2 do not. 1 is open.",
+        "Of 8 claims 2 hold, 2 hold in part, and 2 do not. 2 are open.",
+    ]
 
 
 def test_the_claim_about_the_root_is_computed_from_the_recorded_scores(page, trace):

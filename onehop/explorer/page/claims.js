@@ -2,6 +2,7 @@
 // measurements.
 
 import { lastCheapCut } from "onehop/figures/pruning.js";
+import { warmupPenalty } from "onehop/figures/warmup.js";
 import { headName } from "onehop/headgrid.js";
 import { TOP_HEADS, sweepResult } from "onehop/ablation.js";
 import { argmax, dot, maxOf, mean, norm, range, softmax } from "onehop/maths.js";
@@ -305,24 +306,12 @@ function greedy({ trace }) {
   };
 }
 
-const TAIL = 10; // points of a curve; a single one is too noisy
-
 function warmup({ measured }) {
-  const data = measured.warmup;
-  if (!data) return null;
-  const finalLoss = (norm, warm) =>
-    mean(
-      data.runs
-        .find((run) => run.norm === norm && run.warmup > 1 === warm)
-        .curve.slice(-TAIL)
-        .map(([, loss]) => loss),
-    );
-  const penalty = Object.fromEntries(
-    ["post", "pre"].map((norm) => [norm, finalLoss(norm, false) - finalLoss(norm, true)]),
-  );
+  if (!measured.warmup) return null;
+  const [post, pre] = warmupPenalty(measured.warmup);
   return {
-    answer: yesIf(penalty.post > 0.3 && penalty.post > 2 * penalty.pre, penalty.post > penalty.pre),
-    evidence: CLAIMS.warmup.evidence(number(penalty.post, 2), number(penalty.pre, 2)),
+    answer: yesIf(post > 0.3 && post > 2 * pre, post > pre),
+    evidence: CLAIMS.warmup.evidence(number(post, 2), number(pre, 2)),
   };
 }
 

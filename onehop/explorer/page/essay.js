@@ -89,10 +89,12 @@ export const drawClaims = (view, { id, claims }) =>
 /** All claims again after the last chapter, and how many hold. */
 export function drawLedger(view) {
   const answers = CLAIM_NAMES.map((name) => judgeClaim(view, name)?.answer);
-  const times = (answer) => answers.filter((a) => a === answer).length;
+  const [yes, partly, no] = ["yes", "partly", "no"].map(
+    (a) => answers.filter((b) => b === a).length,
+  );
   render(
     html`<p class="prose" data-count>
-        ${T.count(times("yes"), times("partly"), times("no"), CLAIM_NAMES.length)}
+        ${T.count(yes, partly, no, answers.length - yes - partly - no)}
       </p>
       <ul class="claims ledger">
         ${CLAIM_NAMES.map((name) => claim(view, name))}

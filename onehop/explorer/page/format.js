@@ -26,6 +26,8 @@ export function percent(p, digits = 1) {
     : `${(100 * p).toFixed(digits)}%`;
 }
 
+/** “1 head”, “2 heads”: the number with the form of the noun that goes with it. */
+export const counted = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 export const count = (n) => n.toLocaleString("en-US");
 
 /** 63045632 as 63.0M. */

@@ -105,11 +105,12 @@ export const TEXTS = {
   },
   projections: {
     component: "Component",
-    row: (component) => `its row ${component} of W`,
+    column: (component) => `column ${component} of W`,
+    turned: "lies on its side",
     sum: ({ component, concept, terms, largest, total }) =>
-      html`Component ${component} of the ${concept} is the sum of ${terms} products, each a number
-        of the input times one of the marked row. The largest are ${largest}. Together they make
-        <strong>${total}</strong>.`,
+      html`Component ${component} of the ${concept} is the sum of ${terms} products: each number of
+        the input times the number below it in column ${component} of W. The largest are ${largest}.
+        Together they make <strong>${total}</strong>.`,
     bias: "The bias is added to it.",
   },
   paths: {

@@ -16,7 +16,7 @@ function costs(n, d, k, r) {
   return [
     ["self-attention", "n² · d", n * n * d, "1", 1, "1", 1],
     ["recurrent", "n · d²", n * d * d, "n", n, "n", n],
-    ["convolutional", "k · n · d²", k * n * d * d, "1", 1, "log_k n", ceilLog(k, n)],
+    ["convolutional", "k · n · d²", k * n * d * d, "1", 1, "logₖ n", ceilLog(k, n)],
     [
       "restricted self-attention",
       "r · n · d",

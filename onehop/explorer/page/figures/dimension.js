@@ -44,7 +44,7 @@ function heads(view) {
     viewBox="0 0 ${width} 198"
     style="width:100%;max-width:${width}px"
     role="img"
-    aria-label="Variance of q·k in ${dots.length} heads beside d_k = ${d_k}"
+    aria-label="Variance of q·k in ${dots.length} heads beside dₖ = ${d_k}"
   >
     ${ROLES.map((role, i) => svg`<text x=${view.narrow ? 78 : 100} y=${40 + i * 46} text-anchor="end">${ROLE_NAMES[role]}</text>`)}
     ${ticks(axis, 6).map((t) => svg`<text class="soft" x=${x(t)} y="172" text-anchor="middle">${tickLabel(t)}</text>`)}
@@ -53,7 +53,7 @@ function heads(view) {
       variance of q·k over this sentence
     </text>
     <line x1=${x(d_k)} x2=${x(d_k)} y1="4" y2="156" stroke="var(--output)" stroke-width="2" />
-    <text x=${x(d_k) + 5} y="13" class="c-output" style="fill:var(--output-ink)">d_k = ${d_k}</text>
+    <text x=${x(d_k) + 5} y="13" class="c-output" style="fill:var(--output-ink)">dₖ = ${d_k}</text>
     ${dots.map(
       (
         d,
@@ -134,9 +134,9 @@ export function caption(view) {
   const all = variances(view);
   const d_k = view.trace.settings.d_k;
   const near = all.filter((v) => v.scores > d_k / 2 && v.scores < 2 * d_k).length;
-  return html`The rule “variance d_k” supposes independent components of variance one. After
-  training it need not hold: here ${near} of ${all.length} heads lie within a factor of two of d_k.
-  ${view.measured.dimension ? provenance(view.measured.dimension) : ""}`;
+  return html`The rule “variance d<sub>k</sub>” supposes independent components of variance one.
+  After training it need not hold: here ${near} of ${all.length} heads lie within a factor of two of
+  d<sub>k</sub>. ${view.measured.dimension ? provenance(view.measured.dimension) : ""}`;
 }
 
 export const table = (view) => ({

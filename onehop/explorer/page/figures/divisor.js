@@ -67,7 +67,7 @@ export function draw(view) {
   const isUsual = divisor === root;
   const withDivisor = { heading: `divided by ${number(divisor, 2)}`, concept: "weight" };
   const asInModel = {
-    heading: `by √d_k = ${number(root, 2)}, as in the model`,
+    heading: `by √dₖ = ${number(root, 2)}, as in the model`,
     concept: "weight",
   };
   const facts = (weights, divisor) =>
@@ -78,7 +78,7 @@ export function draw(view) {
   return html` <div class="controls">
       ${slider({ label: "Divide the scores by", min: -28, max: 28, value: sliderState(view).position, choose: (p) => view.setDial("divisor.place", p), shown: (p) => number(root * 2 ** (p / STEPS_PER_OCTAVE), 2) })}
       <button type="button" @click=${() => view.setDial("divisor.place", 0)}>
-        √d_k = ${number(root, 2)}
+        √dₖ = ${number(root, 2)}
       </button>
     </div>
     <div class="formula">

@@ -19,7 +19,7 @@ export const needs = [
 
 const STAGES = [
   ["embedding", "embedding"],
-  ["scaled", "times √d_model"],
+  ["scaled", html`times √d<sub>model</sub>`],
   ["positioned", "plus position"],
 ];
 const TENSORS = { embedding: "embeddings", scaled: "scaled", positioned: "positioned" };

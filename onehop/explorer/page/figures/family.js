@@ -6,7 +6,7 @@ import { number, percent, power } from "onehop/format.js";
 
 export const id = "family";
 export const item = 20;
-export const title = "Same blocks: orders, smoothing, warm-up, subsets";
+export const title = "The same blocks: norm order, label smoothing, warm-up, subsets";
 export const needs = [];
 
 const TOPICS = [

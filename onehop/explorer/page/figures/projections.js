@@ -92,8 +92,8 @@ function matrixPicture(view, kind, concept) {
   if (!response.value) return html`<p class="reading" role="status">Fetching the matrix …</p>`;
   const { x, columns, top, computed, bias } = product(view, kind, response.value);
   const component = componentOf(view, computed);
-  const row = Array.from(columns[component]);
-  const products = row.map((w, i) => w * x[i]);
+  const column = Array.from(columns[component]);
+  const products = column.map((w, i) => w * x[i]);
   const recorded = vector(view, kind);
   const error =
     maxOf(computed.map((m, i) => Math.abs(m - recorded[i]))) /
@@ -106,7 +106,7 @@ function matrixPicture(view, kind, concept) {
       ${comb({ values: x, concept: "neutral", label: `The input of the projection, ${x.length} numbers` })}
       <span class="name"
         >times <b class="c-${concept}">W<sup>${kind.toUpperCase()}</sup></b
-        >, ${x.length} × ${computed.length}</span
+        >, ${x.length} × ${computed.length}, ${T.turned}</span
       >
       <span style="position:relative"
         ><img
@@ -118,8 +118,8 @@ function matrixPicture(view, kind, concept) {
           style="top:${(100 * component) / computed.length}%;height:${100 / computed.length}%"
         ></i
       ></span>
-      <span class="name">${T.row(component + 1)}</span>
-      ${comb({ values: row, concept, label: `Row ${component + 1} of the turned W, ${row.length} numbers` })}
+      <span class="name">${T.column(component + 1)}</span>
+      ${comb({ values: column, concept, label: `Column ${component + 1} of W, ${column.length} numbers` })}
       <span class="name">gives the <b class="c-${concept}">${concept}</b></span>
       ${comb({ values: computed, concept, label: `The product, ${computed.length} numbers`, marked: component })}
     </div>
@@ -163,7 +163,7 @@ export function draw(view) {
     </div>
     <div class="controls">
       <span>Made by</span>
-      ${segments({ name: "projections-matrix", label: "Which projection", options: KINDS.map(([k]) => [k, `W ${k.toUpperCase()}`]), value: kind, choose: (k) => view.setDial("projections.matrix", k) })}
+      ${segments({ name: "projections-matrix", label: "Which projection", options: KINDS.map(([k]) => [k, html`W<sup>${k.toUpperCase()}</sup>`]), value: kind, choose: (k) => view.setDial("projections.matrix", k) })}
     </div>
     ${matrixPicture(view, kind, concept)}`;
 }

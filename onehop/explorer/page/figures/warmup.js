@@ -45,14 +45,15 @@ export function draw(view) {
       })),
     })}
     <p class="reading">
-      ${visibleRuns.map((run) => html`${name(run)}: ${run.diverged ? html`<strong>diverged</strong>` : html`ends at <strong>${number(run.curve.at(-1)[1], 2)}</strong>`}. `)}${warmupCost(data)}
+      ${visibleRuns.map((run, i) => html`${i ? "; " : "Loss at the end: "}${name(run)} <strong>${run.diverged ? "diverged" : number(run.curve.at(-1)[1], 2)}</strong>`)}${visibleRuns.length ? "." : ""}
+      ${penalty(data)}
     </p>`;
 }
 
 const TAIL = 10; // points; a single one is too noisy
 
-/** How much higher the final loss is without warm-up, for each order of norms. */
-function warmupCost({ runs }) {
+/** How much higher the loss ends without warm-up: in post-norm and in pre-norm. */
+export function warmupPenalty({ runs }) {
   const finalLoss = (norm, warm) =>
     mean(
       runs
@@ -60,10 +61,14 @@ function warmupCost({ runs }) {
         .curve.slice(-TAIL)
         .map(([, loss]) => loss),
     );
-  const [post, pre] = ["post", "pre"].map((norm) => finalLoss(norm, false) - finalLoss(norm, true));
+  return ["post", "pre"].map((norm) => finalLoss(norm, false) - finalLoss(norm, true));
+}
+
+function penalty(data) {
+  const [post, pre] = warmupPenalty(data);
   return html`Without warm-up the loss of the last ${TAIL} points is
     <strong>${number(post, 2)}</strong> higher in post-norm and
-    <strong>${number(pre, 2)}</strong> in pre-norm.`;
+    <strong>${number(pre, 2)}</strong> higher in pre-norm.`;
 }
 
 /** The settings that the compared runs share. */

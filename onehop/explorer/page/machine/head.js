@@ -88,7 +88,7 @@ export function headScene(view) {
       </text>
       <text x=${a - 6} y="40" text-anchor="end" class="soft" style="font-size:11px">asks</text>
       <text x=${b} y="20" style="fill:var(--key-ink)">
-        ${view.narrow ? "q·k / √d" : "q·k divided by √d_k"}
+        ${view.narrow ? "q·k / √d" : "q·k divided by √dₖ"}
       </text>
       <text x=${c + 14} y="20" style="fill:var(--weight-ink)">softmax</text>
       ${view.narrow ? "" : svg`<text x=${width - 56} y="20" text-anchor="end" style="fill:var(--value-ink)">weighs the values</text><path d="M${width - 58} ${top}V${top + pitch * shown.length - 6}" stroke="var(--value)" stroke-width="1.5" /><text x=${width - 50} y=${top + (pitch * shown.length) / 2 + 4} style="fill:var(--output-ink)" font-weight="700">output</text>`}

@@ -1,6 +1,7 @@
 // Popular claims, and how the page states its evidence.
 
 import { html } from "onehop/vendor/lit-html.js";
+import { counted } from "onehop/format.js";
 
 const quoted = (text) => html`“<bdi>${text}</bdi>”`;
 
@@ -16,8 +17,8 @@ export const CLAIMS = {
   measure: "Measure it",
   waiting: "The model is translating …",
   missing: "This copy has no measurement of it.",
-  count: (yes, partly, no, all) =>
-    `Of ${all} claims ${yes} hold, ${partly} hold in part, and ${no} do not. The others are open.`,
+  count: (yes, partly, no, open) =>
+    `Of ${yes + partly + no + open} claims ${counted(yes, "holds", "hold")}, ${counted(partly, "holds", "hold")} in part, and ${counted(no, "does", "do")} not.${open ? ` ${counted(open, "is", "are")} open.` : ""}`,
 
   distance: {
     from: "recorded",
@@ -33,7 +34,7 @@ export const CLAIMS = {
   },
   root: {
     from: "live",
-    statement: "without the root of d_k the softmax would put everything on one word.",
+    statement: html`without the root of d<sub>k</sub> the softmax would put everything on one word.`,
     evidence: (scaled, unscaled) =>
       `The largest weight of a row is ${scaled} on average. From the same scores, undivided, it would be ${unscaled}.`,
   },
@@ -75,8 +76,8 @@ export const CLAIMS = {
     from: "live",
     statement: "the heads that look at a word are the heads that use it.",
     evidence: (compared, shared, word) =>
-      html`Of the ${compared} sharpest looks and the ${compared} largest effects on ${quoted(word)},
-      ${shared} belong to the same head.`,
+      html`The ${compared} heads that look most sharply and the ${compared} with the largest effect
+      on ${quoted(word)} have ${shared} in common.`,
   },
   one: {
     from: "live",
@@ -86,8 +87,8 @@ export const CLAIMS = {
         ? html`No head alone turns ${quoted(text)} into another word. The strongest is ${head}:
           ${before} becomes ${after}.`
         : html`Without ${head} the probability of ${quoted(text)} falls from ${before} to ${after},
-          and the first choice is ${quoted(instead)} (${chance}). ${flipping} of ${all} heads turn
-          the choice alone.`,
+          and the first choice is ${quoted(instead)} (${chance}). Of ${all} heads, ${flipping}
+          ${flipping === 1 ? "changes" : "change"} the first choice when switched off alone.`,
   },
   spare: {
     from: "recorded",
@@ -129,7 +130,7 @@ export const CLAIMS = {
     from: "live",
     statement: "the likeliest next word is not always the right one to take.",
     evidence: (against, steps, beam) =>
-      `With ${beam} hypotheses at a time, ${against} of ${steps} written pieces were not the likeliest at their step.`,
+      `The search kept ${counted(beam, "hypothesis", "hypotheses")}. Of ${counted(steps, "written piece")}, ${counted(against, "was", "were")} not the likeliest at that step.`,
   },
   warmup: {
     from: "recorded",

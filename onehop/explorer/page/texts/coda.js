@@ -19,16 +19,16 @@ export const QUESTIONS = [
     wherever it starts, which a matrix can learn to undo.`,
   ],
   [
-    "Why the root of d_k, and not d_k itself?",
-    html`The spread of a sum of d_k independent terms is its standard deviation, and that is the
-    root. Dividing by d_k would shrink the scores too far: every key would look alike. Figure 4.1
-    lets you try.`,
+    "Why the root of dₖ, and not dₖ itself?",
+    html`The spread of a sum of d<sub>k</sub> independent terms is its standard deviation, and that
+      is the root. Dividing by d<sub>k</sub> would shrink the scores too far: every key would look
+      alike. Figure 4.1 lets you try.`,
   ],
   [
     "Are the two square roots the same?",
-    html`No. √d_model enlarges embeddings before positions are added; √d_k shrinks scores before the
-    softmax. The first balances words against positions, the second controls how far the scores
-    spread.`,
+    html`No. √d<sub>model</sub> enlarges embeddings before positions are added; √d<sub>k</sub>
+      shrinks scores before the softmax. The first balances words against positions, the second
+      controls how far the scores spread.`,
   ],
   [
     "Is this GPT?",
