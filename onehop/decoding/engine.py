@@ -61,7 +61,7 @@ class Engine(Protocol):
 
 
 # For each option: when CTranslate2 cannot do it. For all others, both engines give the same. Reasons:
-# docs/internals/engines.md.
+# docs/internals/decoding.md.
 CTRANSLATE2_LACKS: Mapping[str, Callable[[SearchOptions], bool]] = {
     "penalty": lambda o: o.penalty == "paper" and o.exponent > 0 and o.beam > 1,  # greedy search needs no ranking
     "min_length": lambda o: o.min_length > 0,

@@ -595,7 +595,7 @@ def test_nan_scores_are_an_error(options: SearchOptions) -> None:
 
 def test_the_doc_pages_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "internals" / "decoding.md").read_text(encoding="utf-8")
-    code, output = re.search(r"```python\n(.*?)```\n\n((?:    .*\n)+)", page, re.DOTALL).groups()
+    code, output = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", page, re.DOTALL).groups()
     exec(code, {})
     assert capsys.readouterr().out == textwrap.dedent(output)
 
