@@ -269,10 +269,11 @@ def serve(
     threads: WorkerThreads = None,
 ) -> None:
     """Serve translations over HTTP, with a page at / and LibreTranslate's API."""
-    from onehop.server import start
+    from onehop.server import auth, start
 
     if make_key is not None:
-        typer.echo("\n".join(start.new_key(make_key)))
+        key, line = auth.make(make_key)
+        typer.echo(f"key, for the client (it is not stored): {key}\nline, for the file of --keys: {line}")
         return
     access = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
     start.serve(

@@ -1,11 +1,10 @@
-"""Responses: translations as JSON, events, files of the package, and errors."""
+"""Responses: translations as JSON, events, and errors."""
 
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
-from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -74,15 +73,6 @@ async def cancelled_on_disconnect(request: Request, work: Coroutine[Any, Any, T]
     finally:
         task.cancel()
         disconnected.cancel()
-
-
-def page(file: Traversable, kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """A handler that sends a file of the package."""
-
-    async def endpoint(request: Request) -> Response:
-        return Response(file.read_bytes(), media_type=kind)
-
-    return endpoint
 
 
 # --- errors -------------------------------------------------------------------------------------------------------

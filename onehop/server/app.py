@@ -27,7 +27,7 @@ from onehop.pipelines.glossary import Term, Terms
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import identifier, identify_source, sources_into
 from onehop.server import access_log, answers, auth, metrics, openapi, schemas
-from onehop.server.answers import batch_answer, cancelled_on_disconnect, event_stream, page
+from onehop.server.answers import batch_answer, cancelled_on_disconnect, event_stream
 from onehop.server.explore import Explorers
 from onehop.server.files import Files
 from onehop.server.libretranslate import LibreTranslate
@@ -38,6 +38,7 @@ from onehop.server.settings import ServerSettings
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import normalise
 
+_STATIC = resources.files("onehop.server") / "static"
 _WARM_UP = "Hello."
 # Terms become one regular expression that is matched against every sentence.
 _MOST_TERM_CHARACTERS = 20_000
@@ -104,13 +105,12 @@ class Application:
         self.asgi = access_log.AccessLog(inner, metrics=counts, paths=paths, write=write or self.log)
 
     def routes(self) -> list[BaseRoute]:
-        static = resources.files("onehop.server") / "static"
         explorers = self.explorer_mounts()
         return [
             *(Route(path, RedirectResponse(f"{path}/")) for path in explorers),
             *(Mount(path, explorer) for path, explorer in explorers.items()),
-            Route("/", page(static / "index.html", "text/html; charset=utf-8")),
-            Mount("/static", StaticFiles(directory=str(static))),
+            Route("/", self.page),
+            Mount("/static", StaticFiles(directory=str(_STATIC))),
             Route("/health", self.health),
             Route("/metrics", self.exposition),
             Route("/openapi.json", self.describe),
@@ -168,7 +168,7 @@ class Application:
             media = header.partition(";")[0].strip().lower()
             try:
                 if form and (media in (schemas.FORM, schemas.MULTIPART) or not data):
-                    body = schemas.read_form(kind, data, header, request.url.query)
+                    body, _ = schemas.read_form(kind, data, header, request.url.query)
                 elif media == schemas.JSON or (form and not media):
                     body = schemas.read_json(kind, data)
                 else:
@@ -183,7 +183,8 @@ class Application:
 
     def authenticate(self, request: Request, key: str | None = None) -> None:
         """Refuse requests without a valid key, if keys are required, and clients above the rate limit."""
-        key = key or request.query_params.get("api_key") or _bearer(request)
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        key = key or request.query_params.get("api_key") or (bearer.strip() if scheme.lower() == "bearer" else None)
         name = self.keys.get(auth.hashed(key)) if key else None
         if name is not None:
             request.state.log_fields["key"] = name
@@ -273,6 +274,9 @@ class Application:
         status = next((state for state in ("failing", "starting") if state in states), "ok")
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
+    async def page(self, request: Request) -> Response:
+        return HTMLResponse((_STATIC / "index.html").read_bytes())
+
     async def exposition(self, request: Request) -> Response:
         if self.keys:
             self.authenticate(request)
@@ -361,12 +365,6 @@ class Application:
         if self.settings.log_texts:
             fields["texts"] = list(texts)
             fields["translations"] = [result.text for result in results]
-
-
-def _bearer(request: Request) -> str:
-    """The key of the Authorization header, or an empty string."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def _terms_of(body: schemas.TranslateBody) -> Terms:

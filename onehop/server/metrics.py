@@ -58,15 +58,11 @@ class Metrics:
         """The text that Prometheus reads, of this process or of all that share a folder."""
         if SHARED_FOLDER not in os.environ:
             return generate_latest(self.registry)
-        _remove_dead_processes(Path(os.environ[SHARED_FOLDER]))
+        # The values of dead processes must not be part of the sums.
+        for file in Path(os.environ[SHARED_FOLDER]).glob("gauge_live*_*.db"):
+            if not is_alive(pid := int(file.stem.rpartition("_")[2])):
+                with suppress(FileNotFoundError):  # another process has deleted it
+                    multiprocess.mark_process_dead(pid, os.environ[SHARED_FOLDER])  # type: ignore[no-untyped-call]
         together = CollectorRegistry()
         multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)
-
-
-def _remove_dead_processes(folder: Path) -> None:
-    """Remove the values of dead processes from the sums."""
-    for pid in {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*_*.db")}:
-        if not is_alive(pid):
-            with suppress(FileNotFoundError):  # another process has deleted it
-                multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Translation by two models through a language between, for pairs that no model has; the models for each pair."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -66,9 +66,6 @@ class PivotService(Translating):
         yield {"translation": result}
 
 
-Routes = dict[Pair, Translating]
-
-
 def first_of_each_pair(services: Sequence[Service]) -> dict[Pair, Service]:
     models: dict[Pair, Service] = {}
     for service in services:
@@ -76,15 +73,14 @@ def first_of_each_pair(services: Sequence[Service]) -> dict[Pair, Service]:
     return models
 
 
-def routes_by_quality(services: Sequence[Service]) -> dict[Quality | None, Routes]:
-    """The models for each pair: the full ones, the small ones and, without a quality, the first of each pair."""
+def routes_by_quality(services: Sequence[Service]) -> dict[Quality | None, dict[Pair, Translating]]:
+    """The model or the two for each pair: full ones, small ones and, without a quality, the first of each pair."""
     small = [service for service in services if service.models[0].endswith(SMALL)]
     full = [service for service in services if service not in small]
     forms: dict[Quality | None, Sequence[Service]] = {None: services, "best": full, "fast": small}
-    return {quality: _routes(first_of_each_pair(form)) for quality, form in forms.items()}
-
-
-def _routes(models: Mapping[Pair, Service]) -> Routes:
-    """Routes of one model or of two."""
-    routes = {pair: [models[leg] for leg in legs] for pair, legs in all_routes(models).items()}
-    return {pair: legs[0] if len(legs) == 1 else PivotService(*legs) for pair, legs in routes.items()}
+    routes: dict[Quality | None, dict[Pair, Translating]] = {quality: {} for quality in forms}
+    for quality, form in forms.items():
+        models = first_of_each_pair(form)
+        for pair, (first, *rest) in all_routes(models).items():
+            routes[quality][pair] = PivotService(models[first], models[rest[0]]) if rest else models[first]
+    return routes

@@ -299,11 +299,6 @@ def read_json(kind: type[BaseModel], body: bytes) -> Any:
         raise Problem(400, _message(e)) from None
 
 
-def read_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Any:
-    """Parse a form, urlencoded or multipart; numbers are strings. Fields of the query count, as in LibreTranslate."""
-    return _parse_form(kind, body, content_type, query)[0]
-
-
 def read_upload(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> Upload:
     """Parse a multipart form with a file."""
     if not content_type.lower().startswith(MULTIPART):
@@ -311,14 +306,17 @@ def read_upload(kind: type[BaseModel], body: bytes, content_type: str, query: st
         if sent in ("", FORM):
             raise Problem(400, f"file is missing: send {MULTIPART}.")
         raise Problem(415, f"The body is {sent[:100]}: send {MULTIPART} with the file.")
-    form, file_name = _parse_form(kind, body, content_type, query)
+    form, file_name = read_form(kind, body, content_type, query)
     if not file_name:
         raise Problem(400, "The file has no name: send it with a filename that has an extension.")
     return Upload(form, file_name)
 
 
-def _parse_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> tuple[Any, str]:
-    """A form, and the name of its file. A repeated field is a list; a field of the body replaces one of the query."""
+def read_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> tuple[Any, str]:
+    """Parse a form, urlencoded or multipart, and the name of its file. Numbers are strings; a repeated field is a list.
+
+    Fields of the query count, as in LibreTranslate; a field of the body replaces one of the query.
+    """
     sent: dict[str, list[Any]] = {}
     file_name = ""
     try:

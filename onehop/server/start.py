@@ -7,7 +7,6 @@ from typing import Any
 
 from onehop.errors import SettingsError, is_installed, require
 from onehop.pipelines.route import Pair
-from onehop.server import auth
 from onehop.server.settings import ServerSettings
 from onehop.setting_fields import nearest
 from onehop.storage.model_label import describe
@@ -35,12 +34,6 @@ class ServeOptions:
     def hosts(self) -> tuple[str, ...]:
         """The allowed Host headers on a loopback address; none allows any, as behind a proxy."""
         return ("127.0.0.1", "[::1]", "localhost") if self.host in _LOOPBACK and self.proxies is None else ()
-
-
-def new_key(name: str) -> list[str]:
-    """The lines that show a new key."""
-    key, line = auth.make(name)
-    return [f"key, for the client (it is not stored): {key}", f"line, for the file of --keys: {line}"]
 
 
 def models_of(names: Sequence[str] | None) -> list[Path]:
