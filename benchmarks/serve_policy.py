@@ -70,8 +70,8 @@ async def measure(seconds: float, every: float, cells: float) -> dict[str, Any]:
         threads=2,
         budget=settings.batch_tokens,
         patience=settings.patience,
-        most_waiting=settings.max_queue,
-        most_seconds=settings.answer_seconds,
+        max_queued_tokens=settings.max_queue,
+        max_wait_seconds=settings.answer_seconds,
         batch_seconds=settings.batch_seconds,
         metrics=Metrics(),
     )

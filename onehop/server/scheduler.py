@@ -32,7 +32,7 @@ LONG = 64
 USUAL_BEAM = 4
 # The fixed cost of a decoder step, in sentences: the weights are read once for all of them.
 _STEP_COST = 5
-# Cost (`cells`) per second of one thread before the first measurement: a small model on a slow core.
+# Cost (`cost_of`) per second of one thread before the first measurement: a small model on a slow core.
 _FIRST_PACE = 500.0
 # One request may use 1/_SHARE of the queue. Requests above 1/_SMALL of it may use half of it together, so that they do
 # not keep small requests out.
@@ -76,14 +76,14 @@ class Lane:
         threads: int,
         budget: int,
         patience: float,
-        most_waiting: int,
-        most_seconds: float,
+        max_queued_tokens: int,
+        max_wait_seconds: float,
         batch_seconds: float,
         metrics: Metrics,
     ) -> None:
         self.call, self.threads, self.budget, self.patience = call, threads, budget, patience
         self.batch_seconds, self.pace = batch_seconds, _FIRST_PACE
-        self.most_waiting, self.most_seconds, self.metrics = most_waiting, most_seconds, metrics
+        self.max_queued_tokens, self.max_wait_seconds, self.metrics = max_queued_tokens, max_wait_seconds, metrics
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
         self.waiting: list[QueuedSentence] = []
         self.running: list[QueuedSentence] = []
@@ -130,14 +130,14 @@ class Lane:
 
         In fair queuing, only sentences of requests with fewer scheduled tokens than its own come before it.
         """
-        most = max(1, min(self.most_waiting // _SHARE, int(self.most_seconds * self.speed)))
+        most = max(1, min(self.max_queued_tokens // _SHARE, int(self.max_wait_seconds * self.speed)))
         if own > most:
             what = f"The request has {own:,} tokens; the maximum is {most:,}: send it in {-(-own // most)} parts."
             raise Problem(413, what)
         waiting = tokens(self.waiting)
         before = tokens([job for job in self.waiting if job.start < self.clock + own])
-        room = self.most_waiting if own * _SMALL <= self.most_waiting else self.most_waiting // 2
-        if waiting + own > room or (before + own) / self.speed > self.most_seconds:
+        room = self.max_queued_tokens if own * _SMALL <= self.max_queued_tokens else self.max_queued_tokens // 2
+        if waiting + own > room or (before + own) / self.speed > self.max_wait_seconds:
             raise busy(waiting / self.speed)
 
     def drop_cancelled(self) -> None:
@@ -181,13 +181,13 @@ class Lane:
             ready = [job for job in ready if not self.is_slow(job)]
         if not ready:
             return []
-        return self.remove(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.most_cells()))
+        return self.remove(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.max_cost()))
 
     def is_slow(self, job: QueuedSentence) -> bool:
         """Whether a sentence longer than ordinary ones exceeds the time of a batch on its own."""
-        return job.length > _ORDINARY and cells([job]) > self.most_cells()
+        return job.length > _ORDINARY and cost_of([job]) > self.max_cost()
 
-    def most_cells(self) -> float:
+    def max_cost(self) -> float:
         """The maximum cost of a batch that delays nobody: half as much while there are other requests.
 
         The next request should not find every thread busy with a long sentence, so recent requests count too.
@@ -256,7 +256,7 @@ class Lane:
             self.resolve(job, result)
         seconds = time.monotonic() - began
         self.update_speed(tokens(batch) * self.threads, seconds)
-        pace = cells(batch) / max(seconds, 1e-3)
+        pace = cost_of(batch) / max(seconds, 1e-3)
         if was_full or pace < self.pace:
             self.pace = 0.9 * self.pace + 0.1 * pace
         self.pump()
@@ -290,28 +290,28 @@ def tokens(jobs: Sequence[QueuedSentence]) -> int:
     return sum(job.length for job in jobs)
 
 
-def cells(jobs: Sequence[QueuedSentence]) -> float:
+def cost_of(jobs: Sequence[QueuedSentence]) -> float:
     """The cost of a batch: its longest length times the cost of a step, which is fixed plus one per hypothesis."""
     longest = max(job.length for job in jobs)
     return longest * (_STEP_COST + sum(job.options.beam for job in jobs) / USUAL_BEAM)
 
 
 def fitting(
-    ready: Sequence[QueuedSentence], budget: int, most: int, most_cells: float = math.inf
+    ready: Sequence[QueuedSentence], max_tokens: int, max_sentences: int, max_cost: float = math.inf
 ) -> list[QueuedSentence]:
     """The first sentence and the later ones that may be translated with it.
 
-    Beyond `most_cells`, each request adds only one sentence. So batches grow with the number of requests, and a large
+    Beyond `max_cost`, each request adds only one sentence. So batches grow with the number of requests, and a large
     request does not make them long.
     """
     first = ready[0]
-    budget = min(budget, budget * USUAL_BEAM // first.options.beam)
+    max_tokens = min(max_tokens, max_tokens * USUAL_BEAM // first.options.beam)
     batch, shortest, longest, requests = [first], first.length, first.length, {first.request}
     for job in ready[1:]:
         low, high = min(shortest, job.length), max(longest, job.length)
         is_similar = max(high, _SHORT) <= 2 * max(low, _SHORT) and job.options == first.options
-        fits = (len(batch) + 1) * high <= budget and len(batch) < most
-        if is_similar and fits and (job.request not in requests or cells([*batch, job]) <= most_cells):
+        fits = (len(batch) + 1) * high <= max_tokens and len(batch) < max_sentences
+        if is_similar and fits and (job.request not in requests or cost_of([*batch, job]) <= max_cost):
             batch.append(job)
             requests.add(job.request)
             shortest, longest = low, high

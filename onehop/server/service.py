@@ -200,8 +200,8 @@ class Service(Translating):
             "budget": self.settings.batch_tokens,
             "batch_seconds": self.settings.batch_seconds,
             "patience": self.settings.patience,
-            "most_waiting": self.settings.max_queue,
-            "most_seconds": self.settings.answer_seconds,
+            "max_queued_tokens": self.settings.max_queue,
+            "max_wait_seconds": self.settings.answer_seconds,
             "metrics": self.metrics,
         }
 

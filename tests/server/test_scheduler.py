@@ -44,8 +44,14 @@ class Engine:
         assert await asyncio.to_thread(self.began.acquire, timeout=30)
 
 
-def lane(engine, threads=1, budget=64, patience=0.0, most_waiting=10_000, most_seconds=60.0, batch_seconds=1e9):
-    limits = {"most_waiting": most_waiting, "most_seconds": most_seconds, "batch_seconds": batch_seconds}
+def lane(
+    engine, threads=1, budget=64, patience=0.0, max_queued_tokens=10_000, max_wait_seconds=60.0, batch_seconds=1e9
+):
+    limits = {
+        "max_queued_tokens": max_queued_tokens,
+        "max_wait_seconds": max_wait_seconds,
+        "batch_seconds": batch_seconds,
+    }
     return Lane(engine, threads=threads, budget=budget, patience=patience, metrics=Metrics(), **limits)
 
 
@@ -354,7 +360,7 @@ async def refusal(at, *lengths):
 
 def test_a_full_queue_refuses_with_retry_after():
     async def work():
-        async with busy_with(*[1] * 100, most_waiting=1000) as at:
+        async with busy_with(*[1] * 100, max_queued_tokens=1000) as at:
             return await refusal(at, 1)
 
     problem = run(work())
@@ -367,7 +373,7 @@ def test_a_full_queue_refuses_with_retry_after():
 
 def test_a_request_that_would_wait_too_long_is_refused_at_once():
     async def work():
-        async with busy_with(4, speed=5.0, most_seconds=10) as at:
+        async with busy_with(4, speed=5.0, max_wait_seconds=10) as at:
             problem = await refusal(at, 10, 10, 10)
         assert at.speed > 5.0  # what it does is measured
         return problem
@@ -378,9 +384,9 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once():
 
 def test_an_oversized_request_is_refused_with_the_number_of_parts():
     async def work():
-        async with busy_with(most_waiting=100) as at:
+        async with busy_with(max_queued_tokens=100) as at:
             problems = [await refusal(at, 50, 1)]
-        async with busy_with(speed=2.0, most_seconds=10) as at:
+        async with busy_with(speed=2.0, max_wait_seconds=10) as at:
             return [*problems, await refusal(at, 21)]
 
     for_the_queue, in_time = run(work())
@@ -393,10 +399,10 @@ def test_waiting_giants_do_not_block_small_requests():
     """Two of 250 tokens take 50 seconds together; a small one passes them and is done in two."""
 
     async def work():
-        async with busy_with(25, speed=10.0, most_seconds=30, most_waiting=1000) as at:
+        async with busy_with(25, speed=10.0, max_wait_seconds=30, max_queued_tokens=1000) as at:
             assert (await refusal(at, *[10] * 25)).status == 503  # it would be done in 50 seconds
             at.put(jobs(10))
-        async with busy_with(25, 25, most_waiting=1000) as at:
+        async with busy_with(25, 25, max_queued_tokens=1000) as at:
             assert (await refusal(at, 11)).status == 503  # all that are not small have half of the queue
             at.put(jobs(10))
 
@@ -483,7 +489,7 @@ class Stepping:
 
 
 def joining_lane(search, engine=None, budget=64, **limits):
-    limits = {"patience": 0.0, "most_waiting": 10_000, "most_seconds": 60.0, "batch_seconds": 1e9, **limits}
+    limits = {"patience": 0.0, "max_queued_tokens": 10_000, "max_wait_seconds": 60.0, "batch_seconds": 1e9, **limits}
 
     def read(found):
         return answer(found[0].ids)
