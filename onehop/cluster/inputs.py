@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from onehop.atomic import json_object
-from onehop.data.corpus import PACKED, Lines, reading, unpacked
+from onehop.data.corpus import GLOB_MARKS, PACKED, Lines, reading, unpacked
 from onehop.errors import SettingsError, TextError, require
 from onehop.pipelines.bulk import Window, windows
 from onehop.pipelines.documents import format_of
@@ -19,7 +19,6 @@ from onehop.pipelines.documents import format_of
 Format = Literal["text", "tsv", "jsonl", "parquet"]
 _FORMATS: dict[str, Format] = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 _TEXT = ("text", None)  # formats of files that are read line by line; None is an unknown extension
-_GLOB_MARKS = "*?["
 _ROWS = 1024  # rows of a Parquet file per window
 
 
@@ -75,10 +74,10 @@ def _inputs_of(word: str, out: Path) -> Iterator[Input]:
 
     try:
         system, path = fsspec.core.url_to_fs(word if is_url(word) else os.path.abspath(word))
-        has_marks = any(mark in word for mark in _GLOB_MARKS) and not system.exists(path)
+        has_marks = any(mark in word for mark in GLOB_MARKS) and not system.exists(path)
         base = path
         if has_marks:
-            base = posixpath.dirname(path[: min(path.index(m) for m in _GLOB_MARKS if m in path)])
+            base = posixpath.dirname(path[: min(path.index(m) for m in GLOB_MARKS if m in path)])
             paths = sorted(p for p in system.glob(path) if not system.isdir(p))
             if not paths:
                 raise TextError(f"No file matches {word}.", "Correct the pattern.")

@@ -6,7 +6,7 @@ Only one chunk is in memory at a time.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Literal
+from typing import Any, Literal
 
 from onehop.data.corpus import ENDINGS, Lines, ParallelFile, unequal_lines
 from onehop.data.records import records
@@ -34,22 +34,22 @@ Plain = Literal["lines", "paragraphs"] | None
 
 def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> Iterator[RawChunk]:
     """The lines of a parallel file in chunks, in order. Plain text becomes pairs without a source."""
-    if plain is not None:
-        return _plain_chunks(file, size, plain)
-    if file.format is not None:
-        return _record_chunks(file, size)
-    return _tsv_chunks(file, size) if len(file.paths) == 1 else _aligned_chunks(file, size)
-
-
-def _plain_chunks(file: ParallelFile, size: int, plain: Plain) -> Iterator[RawChunk]:
-    """Chunks of plain text: each line is a text, or all lines up to an empty one."""
-    if file.format is not None:
+    if file.format is not None and plain is not None:
         raise TextError(f"{file.names} has pairs, but data.plain needs plain text.", "Give text files.")
-    reader = Lines(file.paths[0])
-    texts, number = iter(reader) if plain == "lines" else _paragraphs(reader), 1
-    while chunk := list(islice(texts, size)):
-        no_source = [b""] * len(chunk)
-        yield RawChunk(file=file.name, first_line=number, src=no_source, tgt=chunk, consumed=reader.consumed)
+    if len(file.paths) > 1 and file.format is None and plain is None:
+        yield from _aligned_chunks(file, size)
+        return
+    reader: Any = Lines(file.paths[0]) if file.format is None else records(file)
+    items, number = _paragraphs(reader) if plain == "paragraphs" else iter(reader), 1
+    while chunk := list(islice(items, size)):
+        src, tgt = chunk, None
+        if plain is not None:
+            src, tgt = [b""] * len(chunk), chunk
+        elif file.format is not None:
+            src, tgt = [record[0] for record in chunk], [record[1] if len(record) == 2 else None for record in chunk]
+        elif number == 1:
+            _refuse_other_columns(chunk[0], file)
+        yield RawChunk(file=file.name, first_line=number, src=src, tgt=tgt, consumed=reader.consumed)
         number += len(chunk)
 
 
@@ -59,27 +59,8 @@ def _paragraphs(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield b" ".join(group)
 
 
-def _record_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
-    reader = records(file)
-    pairs, number = iter(reader), 1
-    while chunk := list(islice(pairs, size)):
-        src, tgt = [record[0] for record in chunk], [record[1] if len(record) == 2 else None for record in chunk]
-        yield RawChunk(file=file.name, first_line=number, src=src, tgt=tgt, consumed=reader.consumed)
-        number += len(chunk)
-
-
-def _tsv_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
-    """Chunks of a TSV file. Its first line shows whether it is one."""
-    reader = Lines(file.paths[0])
-    lines, number = iter(reader), 1
-    while chunk := list(islice(lines, size)):
-        if number == 1:
-            _refuse_other_columns(chunk[0], file)
-        yield RawChunk(file=file.name, first_line=number, src=chunk, tgt=None, consumed=reader.consumed)
-        number += len(chunk)
-
-
 def _refuse_other_columns(first_line: bytes, file: ParallelFile) -> None:
+    """Refuse a TSV whose first line has not two columns: it may have another format."""
     columns = first_line.count(b"\t") + 1
     if columns != 2:
         count = "1 column" if columns == 1 else f"{columns} columns"

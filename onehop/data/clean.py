@@ -203,7 +203,10 @@ class Reading:
     def _check_encoding(self, file: ParallelFile, chunk: FilteredChunk) -> None:
         self._read[chunk.file] += chunk.read
         read = self._read[chunk.file]
-        for path, lines in _unreadable_lines(file, chunk).items():
+        bad: dict[Path, set[int]] = {}
+        for column, line in chunk.unreadable:  # both columns of a TSV are in one path
+            bad.setdefault(file.paths[min(column, len(file.paths) - 1)], set()).add(line)
+        for path, lines in bad.items():
             key = chunk.file, path
             self._bad[key] += len(lines)
             first, count = self._first.setdefault(key, min(lines)), self._bad[key]
@@ -213,14 +216,6 @@ class Reading:
                     f"beginning with line {first}.",
                     "Convert it, for instance with iconv -f ISO-8859-1 -t UTF-8.",
                 )
-
-
-def _unreadable_lines(file: ParallelFile, chunk: FilteredChunk) -> dict[Path, set[int]]:
-    """The lines of a chunk that are not UTF-8, by path. A TSV has both columns in one path."""
-    lines: dict[Path, set[int]] = {}
-    for column, line in chunk.unreadable:
-        lines.setdefault(file.paths[min(column, len(file.paths) - 1)], set()).add(line)
-    return lines
 
 
 def _without_duplicates(chunk: FilteredChunk, seen: filters.SeenHashes, report: filters.FilterReport) -> list[bytes]:

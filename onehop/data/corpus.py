@@ -18,7 +18,7 @@ from onehop.errors import SettingsError, TextError, require
 
 STDIN = "-"
 _LANG = "{lang}"
-_GLOB_MARKS = "*?["
+GLOB_MARKS = "*?["
 PACKED = (".gz", ".xz", ".zst")
 # Endings of files of records; each has a reader in onehop/data/records.py.
 FORMATS = {
@@ -96,7 +96,7 @@ def _files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Pa
         paths = tuple(root / entry.replace(_LANG, lang) for lang in (source, target))
         return [_checked(ParallelFile(name=Path(entry).name, paths=paths))]
     path = root / entry
-    if any(mark in entry for mark in _GLOB_MARKS) and not path.exists():
+    if any(mark in entry for mark in GLOB_MARKS) and not path.exists():
         base = Path(path.anchor) if path.is_absolute() else Path()
         matches = sorted(base.glob(str(path.relative_to(base))))
         if not matches:
@@ -233,8 +233,9 @@ class Lines(RawFile):
                 if first:
                     refuse_other_unicode(line, self.path)
                     line, first = line.removeprefix(BYTE_ORDER_MARK), False
-                if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-                    _skip_rest_of_line(buffered)
+                rest = line
+                while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):  # the rest of a longer line is skipped
+                    rest = buffered.readline(LONGEST_LINE)
                 yield line.rstrip(b"\r\n")
 
 
@@ -243,12 +244,6 @@ def decode_line(line: bytes, number: int, name: Path | str) -> str:
         return line.decode("utf-8")
     except UnicodeDecodeError:
         raise TextError(f"Line {number} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
-
-
-def _skip_rest_of_line(stream: IO[bytes]) -> None:
-    while part := stream.readline(LONGEST_LINE):
-        if part.endswith(b"\n"):
-            return
 
 
 def refuse_other_unicode(first_line: bytes, path: Path) -> None:

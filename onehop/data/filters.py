@@ -130,7 +130,8 @@ def report_to_text(report: FilterReport) -> str:
         f"{report.valid:,} for validation",
     ]
     for reason, words in (REASONS if src else PLAIN_REASONS).items():
-        dropped = report.dropped[reason]
+        if not (dropped := report.dropped[reason]).count:
+            continue
         lines.append(f"{dropped.count:>12,} dropped: {words}")
         for sample in dropped.samples:
             text = f"{sample.source!r} → {sample.target!r}" if src else repr(sample.target)
@@ -193,16 +194,14 @@ class SeenHashes:
         for known in self._sorted:
             index = np.minimum(np.searchsorted(known, values), len(known) - 1)
             unseen &= known[index] != values
-        if unseen.any():
-            self._insert(values[unseen])
         is_new = np.zeros(len(hashes), bool)
         is_new[first[unseen]] = True
+        if is_new.any():
+            added = values[unseen]
+            while self._sorted and len(self._sorted[-1]) <= 2 * len(added):
+                added = np.sort(np.concatenate([self._sorted.pop(), added]), kind="stable")
+            self._sorted.append(added)
         return is_new
-
-    def _insert(self, values: npt.NDArray[Any]) -> None:
-        while self._sorted and len(self._sorted[-1]) <= 2 * len(values):
-            values = np.sort(np.concatenate([self._sorted.pop(), values]), kind="stable")
-        self._sorted.append(values)
 
 
 def language_notes(settings: DataSettings) -> list[str]:
@@ -253,12 +252,8 @@ class PairChecks:
             return "alphabetic"
         if is_held_out(self.held_out, src, tgt):
             return "test"
-        return "language" if self._wrong_language(src, tgt) else None
-
-    def _wrong_language(self, src: str, tgt: str) -> bool:
-        if self.language is None:
-            return False
-        return self.language.is_wrong(src, self.settings.source) or self.language.is_wrong(tgt, self.settings.target)
+        sides = ((src, self.settings.source), (tgt, self.settings.target))
+        return "language" if self.language and any(self.language.is_wrong(*side) for side in sides) else None
 
 
 def is_held_out(held_out: HeldOut, src: str, tgt: str) -> bool:

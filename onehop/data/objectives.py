@@ -48,9 +48,8 @@ def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
     candidates = np.flatnonzero((text != PAD) & (text != EOS))
     selected = candidates[rng.random(len(candidates)) < _SELECTED]
     if len(selected) == 0:
-        selected = (candidates if len(candidates) else np.flatnonzero(text != PAD))[
-            :1
-        ]  # a batch needs at least one label
+        fallback = candidates if len(candidates) else np.flatnonzero(text != PAD)
+        selected = fallback[:1]  # a batch needs at least one label
     draw = rng.random(len(selected))
     inputs, labels = text.copy(), np.full_like(text, PAD)
     inputs[selected[draw < _MASKED]] = MASK
@@ -68,9 +67,9 @@ def _without_source_ends(batch: Batch) -> Batch:
 
 def classified(batch: Batch) -> Batch:
     """Pixels without EOS, with each image's class as its only label."""
-    ends, first = np.cumsum(batch.src_lengths) - 1, np.cumsum(batch.tgt_lengths) - batch.tgt_lengths
+    pixels, first = _without_source_ends(batch), np.cumsum(batch.tgt_lengths) - batch.tgt_lengths
     one = np.ones_like(batch.tgt_lengths)
-    return Batch(np.delete(batch.src, ends), batch.src_lengths - 1, 0 * one, batch.labels[first], one)
+    return Batch(pixels.src, pixels.src_lengths, 0 * one, batch.labels[first], one)
 
 
 def black_images(pixels: int, side: int) -> Batch:
