@@ -220,12 +220,8 @@ def paper_measure(
     """Measure what the explorer shows besides one translation; docs/guide/explore.md describes each name."""
     check_folder(out)
     use_threads(threads)
-    from onehop.experiments.measure import OPTIONS, MeasureInputs, measure
-    from onehop.explorer.content import DATA
+    from onehop.experiments.measure import MeasureInputs, measure
 
-    for name in names:
-        if name not in OPTIONS:
-            raise SettingsError(f"There is no measurement {name}.", f"Choose from {', '.join(OPTIONS)}.")
     inputs = MeasureInputs(
         model=model,
         source=source,
@@ -236,6 +232,10 @@ def paper_measure(
         table3=table3,
         device=device,
     )
+    for name in names:
+        inputs.check(name)
+    from onehop.explorer.content import DATA  # imports torch, so errors in the arguments come first
+
     for name in names:
         typer.echo(measure(name, inputs, out or DATA))
 

@@ -234,7 +234,10 @@ def average(
     ema: Annotated[bool, typer.Option("--ema", help="The EMA of the last checkpoint instead.")] = False,
 ) -> None:
     """Average a run's last checkpoints into a model file. The run may be unfinished."""
-    from onehop.training.workflow import average as average_run
+    from onehop.storage.run_folder import Run
+
+    Run(run).check_exists()
+    from onehop.training.workflow import average as average_run  # imports torch, so errors come first
 
     steps = average_run(run, last, out, ema=ema)
     what = "the exponential average" if ema else "the mean of the weights"

@@ -20,13 +20,14 @@ from onehop.decoding.engine import MORE_THAN_SOURCE
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.request import Step
 from onehop.decoding.search import search
-from onehop.decoding.torch_engine import CachedStep
+from onehop.decoding.torch_engine import CachedStep, with_source_end
 from onehop.errors import TextError
+from onehop.evaluation.report import read_lines
 from onehop.model.loss import RULED_OUT
 from onehop.model.transformer import Tokens
 from onehop.pipelines.load import model_of
 from onehop.storage.model_file import StoredModel
-from onehop.text.tokenizer import BOS, EOS, Tokenizer
+from onehop.text.tokenizer import BOS, Tokenizer
 
 Logits = Float32[np.ndarray, "length vocab"]
 _LEAST_POSITIONS = 512
@@ -92,11 +93,7 @@ class Reference:
     def ids(self, source: Sequence[int]) -> tuple[int, ...]:
         """Target ids of source ids, both without special tokens."""
         most = len(source) + MORE_THAN_SOURCE
-        return greedy(CachedStep(self.model, torch.tensor([self.source_ids(source)]), most), most)
-
-    def source_ids(self, source: Sequence[int]) -> list[int]:
-        """Source ids as the model reads them: usually with EOS."""
-        return [*source, EOS] if self.model.settings.source_end is not False else list(source)
+        return greedy(CachedStep(self.model, torch.tensor([with_source_end(self.model, source)]), most), most)
 
     @torch.inference_mode()
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
@@ -214,7 +211,7 @@ def _timed(translate: Callable[[str], str], sentences: Sequence[str]) -> tuple[l
 
 def _logit_difference(reference: Reference, port: Port, sentence: str, output: Sequence[int]) -> float:
     """The largest over our translation and the whole vocabulary, except for tokens that either side rules out."""
-    src, tgt = reference.source_ids(reference.tokenizer.encode(sentence)), [BOS, *output]
+    src, tgt = with_source_end(reference.model, reference.tokenizer.encode(sentence)), [BOS, *output]
     theirs = port.logits(src, tgt)
     ours = reference.logits(src, tgt)[: len(theirs)]
     return float(np.abs(ours - theirs)[ours > RULED_OUT].max())
@@ -224,12 +221,7 @@ def read_sentences(file: Path | None) -> Sequence[str]:
     """The sentences of a file, one per line, or the built-in ones; empty lines are skipped."""
     if file is None:
         return SENTENCES
-    try:
-        sentences = [line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as e:
-        raise TextError(f"{file} cannot be read: {e.strerror}.", "Check the path.") from None
-    except UnicodeDecodeError:
-        raise TextError(f"{file} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+    sentences = [line.strip() for line in read_lines(file) if line.strip()]
     if not sentences:
         raise TextError(f"{file} has no sentence.", "Give one sentence per line.")
     return sentences

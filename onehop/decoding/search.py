@@ -47,7 +47,8 @@ def search(
         choose = _sampler(request, range(len(max_lengths)) if indices is None else indices)
         return _Paths(request, options.n_best, choose).follow(step, device)
     if options.is_greedy and history is None:
-        return _Paths(request, 1, _most_probable).follow(step, device)
+        greedy = _Paths(request, 1, lambda log_probs, rows, position: log_probs.max(dim=1))  # ties: the lowest id
+        return greedy.follow(step, device)
     return Beam(request, history).search(step, device)
 
 
@@ -94,12 +95,6 @@ class _Paths:
             self.finished[sentences[i]].append(Hypothesis(ids, log_prob, score, bool(finished[i]), bool(looped[i])))
         live: RowMask = possible & ~ended
         return live
-
-
-def _most_probable(log_probs: LogProbs, rows: RowInts, position: int) -> _Choice:
-    """Greedy choice. Ties: the lowest id."""
-    values, ids = log_probs.max(dim=1)
-    return values, ids
 
 
 def _sampler(request: Request, indices: Sequence[int]) -> Callable[[LogProbs, RowInts, int], _Choice]:

@@ -174,6 +174,11 @@ class TorchEngine:
         return padded(sources, EOS if self.model.settings.source_end is not False else PAD).to(self.device)
 
 
+def with_source_end(model: Transformer, ids: Ids) -> list[int]:
+    """Source ids as the model reads them: with EOS, for most models."""
+    return [*ids, EOS] if model.settings.source_end is not False else list(ids)
+
+
 def padded(sequences: Sequence[Ids], end: int = EOS) -> Int[Tensor, "sentences longest"]:
     """Sequences with EOS, one row each. An empty one always has EOS."""
     rows = [torch.tensor([*ids, end if ids else EOS]) for ids in sequences]

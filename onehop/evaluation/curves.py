@@ -17,7 +17,7 @@ _PANELS: list[tuple[str, dict[str, str]]] = [
     ("target tokens/s", {"tokens_per_second": "target tokens/s"}),
 ]
 # Okabe and Ito's colours, distinguishable with any colour vision.
-_COLOURS = ["#0072b2", "#d55e00", "#009e73"]
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333")
 _FEW = 50  # up to this many points have markers: a line through a single point is invisible
 _RUN = "Give the folder that `onehop train -o` wrote."
 
@@ -32,7 +32,10 @@ def draw(run: str | Path, out: str | Path) -> None:
     panels = [(title, curves) for title, curves in _PANELS if any(name in line for name in curves for line in lines)]
     if not panels:
         raise RunError(f"{file} has no report of a training.", "Wait for the first one, or give another file.")
-    figure, axes = _figure(len(panels))
+    rows = -(-len(panels) // 2)
+    figure, axes = new_figure(rows, 2, (10, 3 * rows), sharex=True)
+    while len(axes) > len(panels):
+        axes.pop().remove()
     for axis, (title, curves) in zip(axes, panels, strict=True):
         _panel(axis, title, curves, lines)
     with write_errors(out, error=RunError):
@@ -48,17 +51,18 @@ def _reports(file: Path) -> list[dict[str, Any]]:
         raise RunError(f"{file} cannot be read: {e}.", _RUN) from None
 
 
-def _figure(count: int) -> tuple[Any, list["Axes"]]:
-    """An empty figure with two panels in each row, which share the steps."""
+def new_figure(rows: int, columns: int, size: tuple[int, int], **options: Any) -> tuple[Any, list["Axes"]]:
+    """An empty figure of this size in inches, and its axes row by row."""
     require("matplotlib")
     from matplotlib.figure import Figure
 
-    rows = -(-count // 2)
-    figure = Figure(figsize=(10, 3 * rows), layout="constrained")
-    axes = list(figure.subplots(rows, 2, sharex=True, squeeze=False).flat)
-    for unused in axes[count:]:
-        unused.remove()
-    return figure, axes[:count]
+    figure = Figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for axis in axes:
+        axis.grid(alpha=0.3)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    return figure, axes
 
 
 def _panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[str, Any]]) -> None:
@@ -69,10 +73,7 @@ def _panel(axis: "Axes", title: str, curves: dict[str, str], lines: list[dict[st
     axis.locator_params(axis="x", nbins=6, integer=True)
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.yaxis.set_major_formatter("{x:,.9g}")
-    axis.grid(alpha=0.3)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-    for colour, (name, label) in zip(_COLOURS, curves.items(), strict=False):
+    for colour, (name, label) in zip(COLOURS, curves.items(), strict=False):
         points = [(line["step"], line[name]) for line in lines if name in line]
         if points:
             marker = "." if len(points) <= _FEW else ""

@@ -3,14 +3,12 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 
 from onehop.model.loss import cross_entropy
 from onehop.model.transformer import Tokens
 from onehop.model.variants import DecoderOnly
-from onehop.pipelines.generate import Writer
 from onehop.text.tokenizer import BOS, EOS, Tokenizer, normalise
 
 BATCH_TOKENS = 8192
@@ -51,13 +49,8 @@ class Likelihood:
         ]
 
 
-def likelihood(path: str | Path, texts: Sequence[str], device: str | None = None) -> Likelihood:
-    """The likelihood of texts under a model file; a text beyond the model's positions is split into parts."""
-    writer = Writer.load(path, device)
-    return likelihood_of(writer.model, writer.tokenizer, texts)
-
-
 def likelihood_of(model: DecoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> Likelihood:
+    """The likelihood of texts under a model; a text beyond the model's positions is split into parts."""
     texts = [text for text in map(normalise, texts) if text]
     parts = split(tokenizer, texts, model.settings.max_length - 1)
     return Likelihood(

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from onehop.errors import TextError
 from onehop.evaluation.language_model import batches, split
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
-from onehop.pipelines.fill_mask import Filler
 from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer, normalise
 
 # One token in this many is masked at a time: about the share in training.
@@ -63,13 +61,8 @@ class Recall:
         return [head, *kinds, f"perplexity {self.perplexity:.2f} a hidden piece"]
 
 
-def recall(path: str | Path, texts: Sequence[str], device: str | None = None) -> Recall:
-    """The accuracy of a model file; a text beyond the model's positions is split into parts."""
-    filler = Filler.load(path, device)
-    return recall_of(filler.model, filler.tokenizer, texts)
-
-
 def recall_of(model: EncoderOnly, tokenizer: Tokenizer, texts: Sequence[str]) -> Recall:
+    """The accuracy of a model; a text beyond the model's positions is split into parts."""
     texts = [text for text in map(normalise, texts) if text]
     if not texts:
         raise TextError("There is no text to hide words of.", "Give lines that are not empty.")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onehop.console import console
-from onehop.data.corpus import Lines, ParallelFile, decode_line, unequal_lines
+from onehop.data.corpus import PACKED, Lines, ParallelFile, decode_line, unequal_lines
 from onehop.data.filters import counted
 from onehop.decoding.engine import ComputeType
 from onehop.decoding.options import SearchOptions
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 # The greatest source length, in words, of each bucket; the last bucket has no limit.
 _LENGTHS = (10, 20, 30, 40, 50)
-_COMPRESSED = (".gz", ".xz", ".zst")
 # A text looks tokenised if more than this share of its lines end in a detached full stop.
 _LOOKS_TOKENISED = 0.25
 
@@ -174,8 +173,6 @@ def read_lines(file: Path) -> list[str]:
 
 def evaluate_text(text: Path, model: str | None) -> "Likelihood | Recall":
     """For a file with one text per line: a decoder's perplexity, or an encoder's accuracy on masked tokens."""
-    from onehop.evaluation.language_model import likelihood
-    from onehop.evaluation.masked_language_model import recall
     from onehop.storage.model_label import describe
     from onehop.storage.registry import named_model
 
@@ -184,8 +181,17 @@ def evaluate_text(text: Path, model: str | None) -> "Likelihood | Recall":
     file, texts = named_model(model), read_lines(text)
     if not any(map(normalise, texts)):
         raise TextError(f"{text} has no text in it.", "Give another --text.")
-    is_encoder = describe(file).content["settings"].get("model", {}).get("kind") == "encoder"
-    return (recall if is_encoder else likelihood)(file, texts)
+    if describe(file).content["settings"].get("model", {}).get("kind") == "encoder":
+        from onehop.evaluation.masked_language_model import recall_of
+        from onehop.pipelines.fill_mask import Filler
+
+        filler = Filler.load(file)
+        return recall_of(filler.model, filler.tokenizer, texts)
+    from onehop.evaluation.language_model import likelihood_of
+    from onehop.pipelines.generate import Writer
+
+    writer = Writer.load(file)
+    return likelihood_of(writer.model, writer.tokenizer, texts)
 
 
 def translate(
@@ -207,7 +213,7 @@ def translate(
 
 def language_of(file: Path) -> str:
     """The language in a file name such as test.de or test.de.gz, if Moses' tokenizer knows it."""
-    name = file.with_suffix("") if file.suffix in _COMPRESSED else file
+    name = file.with_suffix("") if file.suffix in PACKED else file
     ending = name.suffix.removeprefix(".")
     return ending if ending in _known_to_moses() else FALLBACK_LANGUAGE
 

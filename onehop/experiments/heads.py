@@ -8,8 +8,10 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from onehop.decoding.torch_engine import with_source_end
+from onehop.evaluation.curves import COLOURS, new_figure
 from onehop.experiments.coreference import PRONOUNS, coreference_sentences
-from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
+from onehop.experiments.provenance import Json, markdown
 from onehop.experiments.pruning import pruning
 from onehop.experiments.sentence_attention import (
     Weights,
@@ -20,7 +22,6 @@ from onehop.experiments.sentence_attention import (
     words,
 )
 from onehop.interpret.ablations import Role
-from onehop.interpret.recorded_search import with_source_end
 from onehop.interpret.tracer import Tracer
 
 Wanted = Bool[Tensor, "query key"]
@@ -204,7 +205,7 @@ def pattern_row(pattern: Json) -> list[str]:
 
 def picture(results: Json) -> Any:
     """The best heads of each pattern, and quality by the share of removed heads."""
-    figure, (bars, curve) = new_figure(2)
+    figure, (bars, curve) = new_figure(1, 2, (10, 4))
     listed = results["patterns"]["patterns"][::-1]
     bars.barh(
         [f"{p['name']} ({p['role']})" for p in listed], [p["heads"][0]["share"] for p in listed], color=COLOURS[0]

@@ -7,23 +7,21 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from onehop.atomic import write_whole
 from onehop.config import settings_from_dict
 from onehop.data.store import Store
 from onehop.errors import SettingsError
 from onehop.evaluation.report import aligned
-from onehop.experiments.coreference import coreference
-from onehop.experiments.heads import patterns
-from onehop.experiments.lengths import lengths
 from onehop.experiments.provenance import Json, origin
-from onehop.experiments.pruning import pruning
-from onehop.experiments.short_runs import twins, warmup
-from onehop.experiments.synthetic import complexity, dimension, paths
-from onehop.interpret.tracer import Tracer
 from onehop.storage.model_label import describe
 from onehop.storage.registry import find_model
+
+if TYPE_CHECKING:  # it imports torch, so errors in the arguments come first
+    from onehop.interpret.tracer import Tracer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,9 @@ class MeasureInputs:
     device: str | None = None
 
     @cached_property
-    def tracer(self) -> Tracer:
+    def tracer(self) -> "Tracer":
+        from onehop.interpret.tracer import Tracer
+
         return Tracer.load(find_model(self.model), self.device)
 
     def required(self, name: str) -> Path:
@@ -48,6 +48,14 @@ class MeasureInputs:
         if file is None:
             raise SettingsError(f"--{name} is missing.", f"Give --{name} {name.upper()}.")
         return file
+
+    def check(self, measurement: str) -> None:
+        """Refuse a measurement that does not exist or lacks one of its files."""
+        if measurement not in OPTIONS:
+            raise SettingsError(f"There is no measurement {measurement}.", f"Choose from {', '.join(OPTIONS)}.")
+        for option in OPTIONS[measurement]:
+            if option in ("source", "reference", "store", "table3"):
+                self.required(option)
 
     def lines(self, *names: str) -> list[list[str]]:
         """The first lines of aligned files."""
@@ -66,16 +74,24 @@ class MeasureInputs:
         return table
 
 
+def _module(name: str) -> Any:
+    return import_module(f"onehop.experiments.{name}")
+
+
 MEASURE: dict[str, Callable[[MeasureInputs], Json]] = {
-    "dimension": lambda inputs: dimension(),
-    "paths": lambda inputs: paths(),
-    "complexity": lambda inputs: complexity(),
-    "coreference": lambda inputs: coreference(inputs.tracer),
-    "patterns": lambda inputs: patterns(inputs.tracer, *inputs.lines("source")),
-    "pruning": lambda inputs: pruning(inputs.tracer, *inputs.lines("source", "reference")),
-    "lengths": lambda inputs: lengths(inputs.tracer, *inputs.lines("source", "reference"), longest=inputs.trained_to()),
-    "warmup": lambda inputs: warmup(Store.open(inputs.required("store")), inputs.steps, device=inputs.device),
-    "twins": lambda inputs: twins(inputs.table3_rows()),
+    "dimension": lambda inputs: _module("synthetic").dimension(),
+    "paths": lambda inputs: _module("synthetic").paths(),
+    "complexity": lambda inputs: _module("synthetic").complexity(),
+    "coreference": lambda inputs: _module("coreference").coreference(inputs.tracer),
+    "patterns": lambda inputs: _module("heads").patterns(inputs.tracer, *inputs.lines("source")),
+    "pruning": lambda inputs: _module("pruning").pruning(inputs.tracer, *inputs.lines("source", "reference")),
+    "lengths": lambda inputs: _module("lengths").lengths(
+        inputs.tracer, *inputs.lines("source", "reference"), longest=inputs.trained_to()
+    ),
+    "warmup": lambda inputs: _module("short_runs").warmup(
+        Store.open(inputs.required("store")), inputs.steps, device=inputs.device
+    ),
+    "twins": lambda inputs: _module("short_runs").twins(inputs.table3_rows()),
 }
 # The inputs of each measurement, recorded with its result.
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -91,8 +107,6 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 def measure(name: str, inputs: MeasureInputs, folder: Path) -> Path:
     """Run a measurement and write its file; returns the path."""
-    for option in {"source", "reference", "store", "table3"} & {*OPTIONS[name]}:
-        inputs.required(option)  # checked before a model is loaded
     results, model = MEASURE[name](inputs), None
     if "model" in OPTIONS[name]:
         about = inputs.tracer.about()

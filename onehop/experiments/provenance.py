@@ -7,13 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from onehop.atomic import write_json, write_whole
-from onehop.errors import MissingPackageError, RunError, require, write_errors
+from onehop.errors import MissingPackageError, RunError, write_errors
 
 Json = dict[str, Any]
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#333333")
 
 
 def origin(command: str) -> Json:
@@ -42,21 +39,9 @@ def write_table(
     return files
 
 
-def new_figure(panels: int) -> tuple[Any, list[Any]]:
-    """An empty figure, and its axes side by side."""
-    require("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5 * panels, 4), layout="constrained")
-    axes = list(figure.subplots(1, panels, squeeze=False).flat)
-    for axis in axes:
-        axis.grid(alpha=0.3)
-        for side in ("top", "right"):
-            axis.spines[side].set_visible(False)
-    return figure, axes
-
-
 def machine() -> Json:
+    import torch  # only here, so that the arguments of a measurement are checked before it is imported
+
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from onehop.decoding.options import SearchOptions
+from onehop.decoding.torch_engine import with_source_end
 from onehop.interpret.ablations import ROLES, Role, parse_attention_name
-from onehop.interpret.recorded_search import teacher_forced, with_source_end
+from onehop.interpret.recorded_search import teacher_forced
 from onehop.interpret.tracer import Tracer
 from onehop.model.taps import watch
 from onehop.text.tokenizer import BOS, WORD_MARK

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
+from onehop.evaluation.curves import COLOURS, new_figure
+from onehop.experiments.provenance import Json, markdown
 from onehop.experiments.synthetic import (
     HEADS,
     KERNEL,
@@ -192,7 +193,7 @@ def _path_text(results: Json) -> str:
 
 def picture(results: Json) -> Any:
     """Time and memory by length at the largest width, and the gradient by distance."""
-    figure, (cost, memory, gradient) = new_figure(3)
+    figure, (cost, memory, gradient) = new_figure(1, 3, (15, 4))
     widest = max(results["d"])
     rows = [row for row in results["rows"] if row["d"] == widest]
     for colour, name in zip(COLOURS, PAPER, strict=True):

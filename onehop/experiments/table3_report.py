@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from onehop.experiments.provenance import COLOURS, Json, markdown, new_figure
+from onehop.evaluation.curves import COLOURS, new_figure
+from onehop.experiments.provenance import Json, markdown
 from onehop.experiments.table3 import ROWS, Row
 
 
@@ -124,7 +125,7 @@ def _deviation(values: Sequence[float]) -> float:
 
 def picture(table: Json) -> Any:
     """The difference of each row to the base, here and in the paper, with the standard deviation over seeds."""
-    figure, axes = new_figure(2)
+    figure, axes = new_figure(1, 2, (10, 4))
     lines = list(_results(table))
     base, others = lines[0], lines[1:]
     heights = range(len(others), 0, -1)

@@ -15,7 +15,7 @@ from onehop.decoding.engine import max_output_lengths
 from onehop.decoding.options import Hypothesis, SearchOptions
 from onehop.decoding.request import LogProbs, RowIds
 from onehop.decoding.search import search
-from onehop.decoding.torch_engine import CachedStep
+from onehop.decoding.torch_engine import CachedStep, with_source_end
 from onehop.errors import OnehopError, SettingsError
 from onehop.interpret.ablations import EditTap
 from onehop.model.attention import untapped
@@ -147,11 +147,6 @@ def _path_to(best: Hypothesis, history: History) -> list[int]:
     for kept in reversed(steps[1:]):
         path.append(kept[path[-1]].parent)
     return path[::-1]
-
-
-def with_source_end(model: Transformer, ids: Sequence[int]) -> list[int]:
-    """Source ids as the model reads them: with EOS, for most models."""
-    return [*ids, EOS] if model.settings.source_end is not False else list(ids)
 
 
 def teacher_forced(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "1 step vocab"]:

@@ -114,12 +114,8 @@ class Trace(Mapping[str, Array]):
     def text(self) -> str:
         return str(self.header["target"]["text"])
 
-    def to_dict(self) -> Json:
-        """The whole trace as a JSON object."""
-        return {**self.header, **pack(self.tensors)}
-
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+        return json.dumps({**self.header, **pack(self.tensors)}, ensure_ascii=False, allow_nan=False)
 
     def write(self, file: Path | str) -> None:
         with write_errors(file, "Choose another path.", OnehopError):

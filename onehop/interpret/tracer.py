@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
+from onehop.decoding.torch_engine import with_source_end
 from onehop.errors import TextError
 from onehop.interpret.ablations import Edit, EditTap, Role, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
-from onehop.interpret.recorded_search import OnStep, RecordedSearch, TappedModel, recorded_search, with_source_end
+from onehop.interpret.recorded_search import OnStep, RecordedSearch, TappedModel, recorded_search
 from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
 from onehop.interpret.trace_fields import (
     additions,

@@ -160,6 +160,10 @@ class Run:
         with writing(self.path):
             write_whole(self.path / "tokenizer.model", tokenizer)
 
+    def check_exists(self) -> None:
+        if not (self.path / "run.json").exists():
+            raise RunError(f"{self.path} is not a run folder.", "Give the folder that `onehop train -o` wrote.")
+
     def ingredients(self) -> tuple[Settings, bytes, str, str]:
         """What a model file needs besides weights: settings, tokenizer, source and target language."""
         settings = load_settings(str(self.path / "settings.toml"))

@@ -14,7 +14,7 @@ from onehop.data.filters import report_to_text
 from onehop.data.prepare import prepare
 from onehop.data.store import Store
 from onehop.decoding.options import SearchOptions
-from onehop.errors import OnehopError, OtherStoreError, SettingsError, StoreError, require
+from onehop.errors import OtherStoreError, SettingsError, StoreError, require
 from onehop.evaluation.metrics import bleu, chrf
 from onehop.model.device import pick_device
 from onehop.model.transformer import Predictor
@@ -232,9 +232,8 @@ def duration(seconds: float) -> str:
 
 def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[int]:
     """Write a model file with the mean of a run's last checkpoints, or its exponential average; their steps."""
-    if not (folder / "run.json").exists():
-        raise OnehopError(f"{folder} is not a run folder.", "Give the folder that `onehop train -o` wrote.")
     run = Run(folder)
+    run.check_exists()
     weights, steps = run.exponential_average() if ema else run.averaged(last)
     settings, tokenizer, source, target = run.ingredients()
     provenance = {**run.facts(), "averaged_steps": steps}

@@ -38,13 +38,13 @@ def test_paths_may_be_strings(run, tmp_path):
 def drawn(monkeypatch):
     """The figures that are made, for looking at them as data."""
     figures = []
-    made = curves._figure
+    made = curves.new_figure
 
-    def keep(count):
-        figures.append(made(count))
+    def keep(*size, **options):
+        figures.append(made(*size, **options))
         return figures[-1]
 
-    monkeypatch.setattr(curves, "_figure", keep)
+    monkeypatch.setattr(curves, "new_figure", keep)
     return figures
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from onehop.cli import app
 from onehop.config import settings_to_toml
 from onehop.errors import MissingPackageError, RunError
+from onehop.evaluation.curves import new_figure
 from onehop.experiments import heads, provenance, table1, table3
 
 
@@ -20,14 +21,14 @@ def onehop(*words: str):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError) as error:
-        provenance.write_table(tmp_path / "file", "table1", {}, "", lambda: provenance.new_figure(1)[0])
+        provenance.write_table(tmp_path / "file", "table1", {}, "", lambda: new_figure(1, 1, (5, 4))[0])
     assert str(error.value) == f"{tmp_path / 'file'} cannot be written: File exists. Give another -o."
 
 
 def test_a_table_whose_picture_cannot_be_drawn_is_not_lost(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingPackageError) as error:
-        provenance.write_table(tmp_path, "table1", {"found": 1}, "a table", lambda: provenance.new_figure(1)[0])
+        provenance.write_table(tmp_path, "table1", {"found": 1}, "a table", lambda: new_figure(1, 1, (5, 4))[0])
     assert str(error.value) == (
         f"The table is in {tmp_path / 'table1.md'}, without a picture: This needs matplotlib."
         ' Install it with: pip install "onehop[plots]"'
