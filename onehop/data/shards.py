@@ -16,6 +16,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -175,8 +176,9 @@ def make_shards(
     """Make a store in shards in the work folder. Finished tasks of an earlier run are kept."""
     work = work.absolute()  # tasks run in other working directories
     (work / PARTS).mkdir(exist_ok=True)
+    job = _Job(work, settings, inputs, progress, runner)
     if not (work / FILTERED).exists():
-        _filter(work, settings.data, inputs, progress, runner, partitions, part_chunks)
+        job.filter(partitions, part_chunks)
     values = json.loads((work / FILTERED).read_text(encoding="utf-8"))
     filtered = clean.read_filtered(work)
     parts: list[_Part] = [tuple(part) for part in values["parts"]]
@@ -185,106 +187,87 @@ def make_shards(
             progress.stage("learning the vocabulary", None, "")
             chosen = encode.sample_indices(filtered, settings.tokenizer)
             wanted = np.setdiff1d(chosen, np.array(filtered.cut, np.int64))
-            sides = encode.sides_of(_selected(work, parts, wanted, runner))
-            tokenizer = Tokenizer.learn(sides, settings.tokenizer).model
+            tokenizer = Tokenizer.learn(encode.sides_of(job.lines(parts, wanted)), settings.tokenizer).model
         Tokenizer(tokenizer)
         write_whole(work / TOKENIZER, tokenizer)
-    _encode(work, settings, inputs, filtered, parts, progress, runner)
+    job.encode(filtered, parts)
 
 
-def _filter(
-    work: Path,
-    settings: DataSettings,
-    inputs: Inputs,
-    progress: StageProgress,
-    runner: TaskRunner,
-    partitions: int,
-    part_chunks: int,
-) -> None:
-    files, report, held_out = clean.begin_filtering(inputs, settings, progress)
-    items = (
-        (work, f"{i:05d}-{n:05d}", i, raw, settings, held_out)
-        for i, file in enumerate(files)
-        for n, raw in enumerate(runner.parts_of(file, settings.plain, part_chunks))
-    )
-    names, sizes, owners, reading = [], [], [], clean.Reading(files, report, progress)
-    for name in runner.map(_filter_part, items):
-        facts = pickle.loads((work / PARTS / f"{name}.facts").read_bytes())
-        for chunk in facts:
-            reading.add(chunk)
-        names.append(name)
-        owners.append(facts[0].file)
-        sizes.append(len(np.load(work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))
-    counts = _without_duplicates(work, names, sizes, report, progress, runner, partitions * settings.duplicates)
-    kept = Counter[int]()
-    for owner, count in zip(owners, counts, strict=True):
-        kept[owner] += count
-    firsts = np.cumsum([0, *counts]).tolist()
-    parts = list(zip(names, firsts, counts, owners, strict=False))
-    clean.finish_filtering(
-        work, settings, inputs, report, kept, lambda cut: _selected(work, parts, cut, runner), chunks=[], parts=parts
-    )
+@dataclass(frozen=True)
+class _Job:
+    """The stages of a store in shards, each as tasks of the runner."""
 
+    work: Path
+    settings: Settings
+    inputs: Inputs
+    progress: StageProgress
+    runner: TaskRunner
 
-def _without_duplicates(
-    work: Path,
-    names: Sequence[str],
-    sizes: Sequence[int],
-    report: FilterReport,
-    progress: StageProgress,
-    runner: TaskRunner,
-    partitions: int,
-) -> list[int]:
-    """Drop duplicates; returns the number of pairs left in each part. Without partitions nothing is dropped."""
-    progress.stage("removing duplicates", sum(sizes), "pairs")
-    tasks = ((work, names, partition, partitions) for partition in range(partitions))
-    duplicates = list(runner.map(_deduplicate, tasks)) if names else []
-    if not duplicates:
-        _write_array(work / PARTS / "duplicates-none.npy", np.empty(0, np.int64))
-        duplicates = [work / PARTS / "duplicates-none.npy"]
-    firsts = np.cumsum([0, *sizes]).tolist()
-    items = ((work, *part, duplicates) for part in zip(names, firsts, sizes, strict=False))
-    counts = []
-    for size, (count, dropped) in zip(sizes, runner.map(_keep_part, items), strict=True):
-        report.dropped["duplicate"].merge(dropped)
-        counts.append(count)
-        progress.advance(size)
-    return counts
+    def filter(self, partitions: int, part_chunks: int) -> None:
+        data = self.settings.data
+        files, report, held_out = clean.begin_filtering(self.inputs, data, self.progress)
+        items = (
+            (self.work, f"{i:05d}-{n:05d}", i, raw, data, held_out)
+            for i, file in enumerate(files)
+            for n, raw in enumerate(self.runner.parts_of(file, data.plain, part_chunks))
+        )
+        names, sizes, owners, reading = [], [], [], clean.Reading(files, report, self.progress)
+        for name in self.runner.map(_filter_part, items):
+            facts = pickle.loads((self.work / PARTS / f"{name}.facts").read_bytes())
+            for chunk in facts:
+                reading.add(chunk)
+            names.append(name)
+            owners.append(facts[0].file)
+            sizes.append(len(np.load(self.work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))
+        counts = self.without_duplicates(names, sizes, report, partitions * data.duplicates)
+        kept = Counter[int]()
+        for owner, count in zip(owners, counts, strict=True):
+            kept[owner] += count
+        parts = list(zip(names, np.cumsum([0, *counts]).tolist(), counts, owners, strict=False))
+        lines_at = partial(self.lines, parts)
+        clean.finish_filtering(self.work, data, self.inputs, report, kept, lines_at, chunks=[], parts=parts)
 
+    def without_duplicates(
+        self, names: Sequence[str], sizes: Sequence[int], report: FilterReport, partitions: int
+    ) -> list[int]:
+        """Drop duplicates; returns the number of pairs left in each part. Without partitions nothing is dropped."""
+        self.progress.stage("removing duplicates", sum(sizes), "pairs")
+        tasks = ((self.work, names, partition, partitions) for partition in range(partitions))
+        duplicates = list(self.runner.map(_deduplicate, tasks)) if names else []
+        if not duplicates:
+            duplicates = [self.work / PARTS / "duplicates-none.npy"]
+            _write_array(duplicates[0], np.empty(0, np.int64))
+        firsts = np.cumsum([0, *sizes]).tolist()
+        items = ((self.work, *part, duplicates) for part in zip(names, firsts, sizes, strict=False))
+        counts = []
+        for size, (count, dropped) in zip(sizes, self.runner.map(_keep_part, items), strict=True):
+            report.dropped["duplicate"].merge(dropped)
+            counts.append(count)
+            self.progress.advance(size)
+        return counts
 
-def _selected(
-    work: Path, parts: Sequence[_Part], indices: "Sequence[int] | npt.NDArray[Any]", runner: TaskRunner
-) -> Iterator[bytes]:
-    """The lines at these indices of the corpus, in order."""
-    wanted = np.sort(np.asarray(indices, np.int64))
-    items = ((work, name, (_between(wanted, a, a + n) - a).tolist()) for name, a, n, _ in parts)
-    for lines in runner.map(_select_lines, items):
-        yield from lines
+    def lines(self, parts: Sequence[_Part], indices: "Sequence[int] | npt.NDArray[Any]") -> Iterator[bytes]:
+        """The lines at these indices of the corpus, in order."""
+        wanted = np.sort(np.asarray(indices, np.int64))
+        items = ((self.work, name, (_between(wanted, a, a + n) - a).tolist()) for name, a, n, _ in parts)
+        for lines in self.runner.map(_select_lines, items):
+            yield from lines
 
-
-def _encode(
-    work: Path,
-    settings: Settings,
-    inputs: Inputs,
-    filtered: clean.Filtered,
-    parts: Sequence[_Part],
-    progress: StageProgress,
-    runner: TaskRunner,
-) -> None:
-    folder, report = work / "store", filtered.report
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    encoding, tokenizer = encode.start_encoding(work, folder, settings.data, filtered, pairs=work / PARTS)
-    progress.stage("encoding", filtered.pairs, "pairs")
-    counts, shards, tokens = Counter[int](), [], [0, 0]
-    items = ((encoding, folder, name, i, a, file) for i, (name, a, _, file) in enumerate(parts))
-    for (_, _, count, file), shard in zip(parts, runner.map(encode_part, items), strict=True):
-        counts[file] += shard.pairs
-        shards.append({"pairs": shard.pairs, "tokens": list(shard.tokens)})
-        tokens = [a + b for a, b in zip(tokens, shard.tokens, strict=True)]
-        report.merge(shard.dropped)
-        report.added += shard.added
-        progress.advance(count)
-    report.train, report.train_tokens = sum(counts.values()), (tokens[0], tokens[1])
-    description = encode.describe_store(settings.data, inputs, filtered, tokenizer, counts)
-    write_description(folder, {**description, "shards": shards})
+    def encode(self, filtered: clean.Filtered, parts: Sequence[_Part]) -> None:
+        folder, report, data = self.work / "store", filtered.report, self.settings.data
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        encoding, tokenizer = encode.start_encoding(self.work, folder, data, filtered, pairs=self.work / PARTS)
+        self.progress.stage("encoding", filtered.pairs, "pairs")
+        counts, shards, tokens = Counter[int](), [], [0, 0]
+        items = ((encoding, folder, name, i, a, file) for i, (name, a, _, file) in enumerate(parts))
+        for (_, _, count, file), shard in zip(parts, self.runner.map(encode_part, items), strict=True):
+            counts[file] += shard.pairs
+            shards.append({"pairs": shard.pairs, "tokens": list(shard.tokens)})
+            tokens = [a + b for a, b in zip(tokens, shard.tokens, strict=True)]
+            report.merge(shard.dropped)
+            report.added += shard.added
+            self.progress.advance(count)
+        report.train, report.train_tokens = sum(counts.values()), (tokens[0], tokens[1])
+        description = encode.describe_store(data, self.inputs, filtered, tokenizer, counts)
+        write_description(folder, {**description, "shards": shards})
