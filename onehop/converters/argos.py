@@ -24,7 +24,7 @@ from onehop.converters.parity import Logits
 from onehop.converters.pieces import ImportedPieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
 from onehop.model.loss import NEVER
-from onehop.storage.ctranslate2_conversion import ACTIVATIONS, sinusoids
+from onehop.storage.ctranslate2_conversion import ACTIVATIONS, SUBLAYERS, sinusoids
 from onehop.storage.ctranslate2_reading import Array, read_variables
 from onehop.storage.model_file import StoredModel
 from onehop.storage.number_formats import Int8Rows, Tensor
@@ -180,7 +180,7 @@ class _Converter:
             if model.norm == "pre":
                 tensors |= self.norm(f"{stack}/layer_norm", f"{stack}.last_norm")
             for i in range(n_layers):
-                tensors |= self.layer(f"{stack}/layer_{i}", f"{stack}.layers.{i}", model, cross=stack == "decoder")
+                tensors |= self.layer(f"{stack}/layer_{i}", f"{stack}.layers.{i}", cross=stack == "decoder")
         if model.positions == "learned":
             for side, table in zip(("source_input", "target_input"), positions, strict=True):
                 tensors[f"{side}.positions"] = np.ascontiguousarray(table[: model.max_length])
@@ -279,22 +279,18 @@ class _Converter:
         self.variables.pop("decoder/start_from_zero_embedding", None)
         return {"output_bias": ours}
 
-    def layer(self, theirs: str, ours: str, model: ModelSettings, *, cross: bool) -> dict[str, Tensor]:
+    def layer(self, theirs: str, ours: str, *, cross: bool) -> dict[str, Tensor]:
         """One layer; stacked matrices are split."""
-        attention = f"{theirs}/self_attention"
-        tensors = self.parts(f"{attention}/linear_0", [f"{ours}.self_attention.w_{x}" for x in "qkv"], model)
-        tensors |= self.parts(f"{attention}/linear_1", [f"{ours}.self_attention.w_o"], model)
-        tensors |= self.norm(f"{attention}/layer_norm", f"{ours}.self_add_norm.norm")
-        if cross:
-            for i, letters in enumerate(("q", "kv", "o")):
-                names = [f"{ours}.cross_attention.w_{x}" for x in letters]
-                tensors |= self.parts(f"{theirs}/attention/linear_{i}", names, model)
-            tensors |= self.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
-        for i, name in enumerate(("w_1", "w_2")):
-            tensors |= self.parts(f"{theirs}/ffn/linear_{i}", [f"{ours}.feed_forward.{name}"], model)
-        return tensors | self.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
+        tensors: dict[str, Tensor] = {}
+        for name, own_name, norm, matrices in SUBLAYERS:
+            if cross or name != "attention":
+                for i, stacked in enumerate(matrices):
+                    own = [f"{ours}.{own_name}.{projection}" for projection in stacked]
+                    tensors |= self.parts(f"{theirs}/{name}/linear_{i}", own)
+                tensors |= self.norm(f"{theirs}/{name}/layer_norm", f"{ours}.{norm}.norm")
+        return tensors
 
-    def parts(self, theirs: str, ours: Sequence[str], model: ModelSettings) -> dict[str, Tensor]:
+    def parts(self, theirs: str, ours: Sequence[str]) -> dict[str, Tensor]:
         """A matrix and its bias split into parts; a missing bias is zero."""
         whole = self.matrix(theirs)
         height = len(_to_rows(whole))

@@ -125,21 +125,23 @@ def _switches(stack: str, model: ModelSettings) -> dict[str, Array]:
     return variables
 
 
+# A layer's parts: CTranslate2's name and ours, our norm, and our projections that each of its matrices stacks.
+SUBLAYERS = (
+    ("self_attention", "self_attention", "self_add_norm", (("w_q", "w_k", "w_v"), ("w_o",))),
+    ("attention", "cross_attention", "cross_add_norm", (("w_q",), ("w_k", "w_v"), ("w_o",))),
+    ("ffn", "feed_forward", "feed_add_norm", (("w_1",), ("w_2",))),
+)
+
+
 def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[str, Array]:
-    """One layer; projections of the same input are stacked in one matrix."""
-    q, k, v, o = (f"{ours}.self_attention.w_{x}.weight" for x in "qkvo")
-    variables = tensors.matrix(f"{theirs}/self_attention/linear_0", q, k, v)
-    variables |= tensors.matrix(f"{theirs}/self_attention/linear_1", o)
-    variables |= tensors.norm(f"{theirs}/self_attention/layer_norm", f"{ours}.self_add_norm.norm")
-    if cross:
-        q, k, v, o = (f"{ours}.cross_attention.w_{x}.weight" for x in "qkvo")
-        variables |= tensors.matrix(f"{theirs}/attention/linear_0", q)
-        variables |= tensors.matrix(f"{theirs}/attention/linear_1", k, v)
-        variables |= tensors.matrix(f"{theirs}/attention/linear_2", o)
-        variables |= tensors.norm(f"{theirs}/attention/layer_norm", f"{ours}.cross_add_norm.norm")
-    for i, name in enumerate(("w_1", "w_2")):
-        variables |= tensors.matrix(f"{theirs}/ffn/linear_{i}", f"{ours}.feed_forward.{name}.weight")
-    return variables | tensors.norm(f"{theirs}/ffn/layer_norm", f"{ours}.feed_add_norm.norm")
+    variables: dict[str, Array] = {}
+    for name, own_name, norm, matrices in SUBLAYERS:
+        if cross or name != "attention":
+            for i, stacked in enumerate(matrices):
+                own = (f"{ours}.{own_name}.{projection}.weight" for projection in stacked)
+                variables |= tensors.matrix(f"{theirs}/{name}/linear_{i}", *own)
+            variables |= tensors.norm(f"{theirs}/{name}/layer_norm", f"{ours}.{norm}.norm")
+    return variables
 
 
 class Tensors:
