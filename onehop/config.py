@@ -16,7 +16,7 @@ from typing import Any, Literal
 from onehop.errors import SettingsError
 from onehop.setting_fields import check_fields, nearest, setting
 
-PRESETS = Path(__file__).with_name("presets")
+_PRESETS = Path(__file__).with_name("presets")
 
 
 # The upper bounds are far above any model that trains. They prevent a foreign file from allocating terabytes.
@@ -245,7 +245,7 @@ def settings_to_dict(settings: Settings) -> dict[str, dict[str, Any]]:
 
 def preset_names() -> list[str]:
     """Names of the presets: translators by size, then the other kinds."""
-    files = {p.name.removesuffix(".toml") for p in PRESETS.iterdir()}
+    files = {p.name.removesuffix(".toml") for p in _PRESETS.iterdir()}
     order = ["tiny", "small", "base", "big", "decoder", "encoder", "digits"]
     return [name for name in order if name in files]
 
@@ -264,7 +264,7 @@ def load_settings(name_or_file: str | Path) -> Settings:
         return settings_from_dict(load_tables(name_or_file))
     if name not in preset_names():
         raise SettingsError(f"There is no preset {name!r}.", nearest(name, preset_names()))
-    return settings_from_dict(load_tables(PRESETS / f"{name}.toml"))
+    return settings_from_dict(load_tables(_PRESETS / f"{name}.toml"))
 
 
 def load_tables(file: str | Path) -> dict[str, Any]:

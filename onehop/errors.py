@@ -21,7 +21,7 @@ EXTRAS = {
     **dict.fromkeys(("fsspec", "ray"), "ray"),
 }
 # Usual names of modules, for messages.
-NAMES = {
+_NAMES = {
     "backports": "backports.zstd",
     "google": "protobuf",
     "prometheus_client": "prometheus-client",
@@ -101,7 +101,7 @@ def missing_package(module: str, instead: str = "") -> MissingPackageError:
     package = module.partition(".")[0]
     remedy = f'Install it with: pip install "onehop[{EXTRAS[package]}]"'
     return MissingPackageError(
-        f"This needs {NAMES.get(package, package)}.", remedy + (f", or {instead}" * bool(instead))
+        f"This needs {_NAMES.get(package, package)}.", remedy + (f", or {instead}" * bool(instead))
     )
 
 

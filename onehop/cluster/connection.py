@@ -10,7 +10,7 @@ from typing import Any
 
 from onehop.errors import OnehopError, SettingsError, require
 
-LOCAL = "local"
+_LOCAL = "local"
 # Windows of text are small, so a local cluster needs little shared memory.
 _OBJECT_STORE_BYTES = 512 << 20
 _CONNECT_SECONDS = 5.0
@@ -44,7 +44,7 @@ def joined(address: str) -> Iterator[None]:
     if not _answers(address):
         raise _unreachable(address, ConnectionError())
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address == LOCAL:
+    if address == _LOCAL:
         listens_on = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         if listens_on != _LOOPBACK:
             what = f"Ray was imported before, and a cluster would listen on {listens_on}."
@@ -69,7 +69,7 @@ def _set_environment(address: str) -> None:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if address == LOCAL:
+    if address == _LOCAL:
         # Ray's default on other systems. As `_node_ip_address`, Ray would replace 127.0.0.1 by the machine's address.
         os.environ[_LOOPBACK_ONLY] = "0"
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
@@ -84,7 +84,7 @@ def _init(address: str, options: dict[str, Any]) -> None:
             return
         except Exception as e:  # Ray raises a plain Exception if its processes start too slowly
             ray.shutdown()
-            if address != LOCAL or start == _STARTS or isinstance(e, ValueError):
+            if address != _LOCAL or start == _STARTS or isinstance(e, ValueError):
                 raise _unreachable(address, e) from None
 
 
@@ -123,7 +123,7 @@ def _without_banner() -> Iterator[None]:
 
 
 def _unreachable(address: str, error: Exception) -> ClusterError:
-    if address == LOCAL:
+    if address == _LOCAL:
         return ClusterError(f"Ray cannot start here: {_line(error, 0)}", "See /tmp/ray/session_latest/logs.")
     return ClusterError(
         f"There is no Ray cluster at {address}, or this machine is not one of its nodes.",

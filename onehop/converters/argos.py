@@ -31,32 +31,32 @@ from onehop.storage.number_formats import Int8Rows, Tensor
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import BOS, EOS, UNK, Tokenizer, normalise
 
-METADATA, _WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
-VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
+_METADATA, _WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
+_VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
 _LARGEST_FILE = 1 << 32  # maximum bytes of a file in a package: CTranslate2's sizes have 32 bits
 _LARGEST_RATIO = 200  # maximum compression ratio: weights compress far less
-LONGEST = 512
+_LONGEST = 512
 _REFUSED = "It cannot be imported."
 _AGAIN = "Download the package again."
-MARKS = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+_MARKS = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
 Read = Callable[[str], bytes | None]
 
 
 def is_argos(path: Path) -> bool:
     """Whether a path is a package, or the folder that Argos unpacks one into."""
-    return path.suffix == ".argosmodel" or (path / METADATA).is_file() or (path.is_file() and zipfile.is_zipfile(path))
+    return path.suffix == ".argosmodel" or (path / _METADATA).is_file() or (path.is_file() and zipfile.is_zipfile(path))
 
 
 def import_package(path: Path) -> Imported:
-    read = open_package(path)
-    metadata = _json_object(read, METADATA)
+    read = _open_package(path)
+    metadata = _json_object(read, _METADATA)
     languages = [metadata.get(name) for name in ("from_code", "to_code")]
     if metadata.get("type", "translate") != "translate" or not all(
         isinstance(code, str) and code for code in languages
     ):
         raise ExportError(f"{path} is not a translator of one language pair.", "Give another package.")
-    weights = required(read, _WEIGHTS)
+    weights = _required(read, _WEIGHTS)
     specification, variables = read_variables(weights, f"{_WEIGHTS} of {path.name}")
     if specification != "TransformerSpec":
         raise ExportError(
@@ -90,7 +90,7 @@ def import_package(path: Path) -> Imported:
 # --- the package ----------------------------------------------------------------------------------------------
 
 
-def open_package(path: Path) -> Read:
+def _open_package(path: Path) -> Read:
     """A function that reads a file of a package or its folder; it returns None if there is no such file."""
     if path.is_dir():
         return lambda name: (path / name).read_bytes() if (path / name).is_file() else None
@@ -98,7 +98,9 @@ def open_package(path: Path) -> Read:
         archive = zipfile.ZipFile(path)
     except (OSError, zipfile.BadZipFile):
         raise ExportError(f"{path} is not a readable package.", "Give an .argosmodel file.") from None
-    root = next((n.removesuffix(METADATA) for n in archive.namelist() if re.fullmatch(rf"([^/]*/)?{METADATA}", n)), "")
+    root = next(
+        (n.removesuffix(_METADATA) for n in archive.namelist() if re.fullmatch(rf"([^/]*/)?{_METADATA}", n)), ""
+    )
 
     def read(name: str) -> bytes | None:
         try:
@@ -117,7 +119,7 @@ def open_package(path: Path) -> Read:
     return read
 
 
-def required(read: Read, name: str) -> bytes:
+def _required(read: Read, name: str) -> bytes:
     data = read(name)
     if data is None:
         raise ExportError(f"The package has no {name}.", "Give a package of Argos Translate.")
@@ -126,7 +128,7 @@ def required(read: Read, name: str) -> bytes:
 
 def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
     """A JSON object; `missing` if there is no file."""
-    data = read(name) if missing is not None else required(read, name)
+    data = read(name) if missing is not None else _required(read, name)
     value = missing if data is None else json_object(data)
     if value is None:
         raise ExportError(f"{name} is not a JSON object.", _AGAIN)
@@ -135,24 +137,24 @@ def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -
 
 def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
     """The tokenizer with our ids, and for each id the row of theirs."""
-    name = next((name for name in VOCABULARIES if read(name) is not None), None)
+    name = next((name for name in _VOCABULARIES if read(name) is not None), None)
     if name is None:
         raise ExportError("The model has separate vocabularies of the two languages.", _REFUSED)
     try:
-        text = required(read, name).decode("utf-8")
+        text = _required(read, name).decode("utf-8")
         words = json.loads(text) if name.endswith("json") else text.removesuffix("\n").split("\n")
     except ValueError:
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or len(set(words)) < len(words):
         raise ExportError(f"{name} is not a list of pieces.", _AGAIN)
     ids = {word: i for i, word in enumerate(words)}
-    unk = ids.get(str(config.get("unk_token") or MARKS["unk"]))
-    eos = ids.get(str(config.get("eos_token") or MARKS["eos"]))
-    bos = ids.get(str(config.get("decoder_start_token") or config.get("bos_token") or MARKS["bos"]))
+    unk = ids.get(str(config.get("unk_token") or _MARKS["unk"]))
+    eos = ids.get(str(config.get("eos_token") or _MARKS["eos"]))
+    bos = ids.get(str(config.get("decoder_start_token") or config.get("bos_token") or _MARKS["bos"]))
     if unk is None or eos is None or bos is None:
-        raise ExportError(f"{name} lacks one of the special tokens {', '.join(MARKS.values())}.", _AGAIN)
-    pad = next((ids[mark] for mark in (MARKS["pad"], "<pad>") if mark in ids), unk)
-    model = required(read, PIECES)
+        raise ExportError(f"{name} lacks one of the special tokens {', '.join(_MARKS.values())}.", _AGAIN)
+    pad = next((ids[mark] for mark in (_MARKS["pad"], "<pad>") if mark in ids), unk)
+    model = _required(read, PIECES)
     return joint_pieces(model, model, ids, (pad, unk, bos, eos))
 
 
@@ -236,7 +238,7 @@ class _Converter:
                 activation=activation,
                 attention_bias=biased,
                 output_bias=True,
-                max_length=min(LONGEST, longest) if is_sinusoidal else longest,
+                max_length=min(_LONGEST, longest) if is_sinusoidal else longest,
                 source_end=None if self.config.get("add_source_eos") else False,
             )
         except SettingsError as e:
@@ -357,8 +359,8 @@ class ArgosOriginal:
 
     def __init__(self, path: Path, imported: Imported) -> None:
         ctranslate2: Any = importlib.import_module("ctranslate2")
-        read = open_package(path)
-        names = ["model.bin", "config.json", *(name.removeprefix("model/") for name in VOCABULARIES)]
+        read = _open_package(path)
+        names = ["model.bin", "config.json", *(name.removeprefix("model/") for name in _VOCABULARIES)]
         files = {name: data for name in names if (data := read(f"model/{name}")) is not None}
         self.model = ctranslate2.Translator(path.stem, device="cpu", intra_threads=1, files=files)
         self.computes: str = self.model.compute_type.split("_")[0]
@@ -366,12 +368,12 @@ class ArgosOriginal:
         self.rows, self.tokenizer = imported.rows, Tokenizer(imported.stored.tokenizer)
         self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
         spm: Any = importlib.import_module("sentencepiece")
-        self.pieces = spm.SentencePieceProcessor(model_proto=required(read, PIECES))
+        self.pieces = spm.SentencePieceProcessor(model_proto=_required(read, PIECES))
 
     def translate(self, text: str) -> str:
         """Translate with the package's own tokenizer."""
         result = greedy_search(self.model, self.pieces.encode(normalise(text), out_type=str))
-        return str(self.pieces.decode([piece for piece in result.hypotheses[0] if piece != MARKS["unk"]]))
+        return str(self.pieces.decode([piece for piece in result.hypotheses[0] if piece != _MARKS["unk"]]))
 
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
         """Logits along its own greedy path, reordered to our ids, as far as the path follows `tgt`."""

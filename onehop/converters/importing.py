@@ -28,7 +28,7 @@ from onehop.model.transformer import sinusoids
 from onehop.storage.model_file import StoredModel
 from onehop.storage.parameter_shapes import parameter_shapes
 
-WEIGHTS, _PICKLE = "model.safetensors", "pytorch_model.bin"
+_WEIGHTS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 _CT2_WEIGHTS = "model.bin"
 _ACTIVATIONS: Mapping[str, Literal["relu", "swish", "gelu"]] = {
     "relu": "relu",
@@ -91,10 +91,10 @@ def read_bytes(file: Path) -> bytes:
 
 def read_weights(folder: Path) -> tuple[dict[str, Array], str]:
     """The tensors as float32, and the file's SHA-256."""
-    file = folder / (WEIGHTS if (folder / WEIGHTS).is_file() or not (folder / _PICKLE).is_file() else _PICKLE)
+    file = folder / (_WEIGHTS if (folder / _WEIGHTS).is_file() or not (folder / _PICKLE).is_file() else _PICKLE)
     data = read_bytes(file)
     try:
-        tensors = load(data) if file.name == WEIGHTS else _load_pickle(file, data)
+        tensors = load(data) if file.name == _WEIGHTS else _load_pickle(file, data)
         arrays = {name: t.float().numpy() for name, t in tensors.items()}
     except (SafetensorError, RuntimeError, TypeError):
         raise ExportError(f"{file} is cut off or damaged.", "Download it again.") from None
@@ -249,16 +249,16 @@ def _to_ours(
     rows = np.array(pieces.rows)
     shared = next((n for n in (EMBEDDING, "model.encoder.embed_tokens.weight", "lm_head.weight") if n in weights), "")
     if not shared or weights[shared].shape != (1 + rows.max(), settings.d_model):
-        raise ExportError(f"{folder / WEIGHTS} has no embeddings that match config.json.", "Download it again.")
+        raise ExportError(f"{folder / _WEIGHTS} has no embeddings that match config.json.", "Download it again.")
     bias = weights.get(BIAS, np.zeros((1, len(weights[shared])), dtype=np.float32)).reshape(-1)[rows]
     bias[[*pieces.silent, *np.flatnonzero(np.isin(rows, banned))]] = NEVER
     reordered = {**weights, EMBEDDING: weights[shared][rows], BIAS: bias}
     try:
         tensors = from_marian(reordered, settings)
     except KeyError as e:
-        raise ExportError(f"{folder / WEIGHTS} has no tensor {e}.", "Download it again.") from None
+        raise ExportError(f"{folder / _WEIGHTS} has no tensor {e}.", "Download it again.") from None
     shapes = parameter_shapes(settings, len(tensors["embedding.weight"]))
     if wrong := next((name for name, tensor in tensors.items() if shapes[name] != tensor.shape), None):
-        what = f"{folder / WEIGHTS} does not match config.json: see {wrong}."
+        what = f"{folder / _WEIGHTS} does not match config.json: see {wrong}."
         raise ExportError(what, "Download the folder again.")
     return tensors

@@ -46,7 +46,7 @@ PLAIN_REASONS = {
 }
 
 # Each ideograph or kana counts as a word, since those languages have no spaces.
-WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
+_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
 _FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", may occur anywhere
 
 _ASCII = bytes(range(128))
@@ -154,7 +154,7 @@ def hash64(text: str) -> int:
 
 def side_hash(text: str) -> int | None:
     """The hash to compare with the test set: words without case and punctuation; None for short sides."""
-    words = WORD.findall(text.casefold())
+    words = _WORD.findall(text.casefold())
     return hash64(" ".join(words)) if len(words) >= _FEWEST_WORDS else None
 
 
@@ -172,7 +172,7 @@ class HeldOut:
 
 def _opening(side: str) -> str:
     """The first words of a side, without case and punctuation."""
-    return " ".join(word[0] for word in islice(WORD.finditer(side.casefold()), _FEWEST_WORDS))
+    return " ".join(word[0] for word in islice(_WORD.finditer(side.casefold()), _FEWEST_WORDS))
 
 
 def held_out_sides(pairs: Iterable[tuple[str, str]]) -> HeldOut:

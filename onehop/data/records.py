@@ -26,7 +26,7 @@ _TRANSLATION = "translation"  # the column of Hugging Face's datasets that has b
 _REGION = re.compile(r"(-(?i:[a-z]{2}|[a-z]{4}|\d{3})|_([A-Z]{2}|[A-Z][a-z]{3}|\d{3}))+$")
 _DELIMITERS = ",;\t"
 ROWS = 1024
-BLOCK = 1 << 16
+_BLOCK = 1 << 16
 _SHOWN_COLUMNS = 8
 
 
@@ -238,7 +238,7 @@ class _TmxRecords(Records):
         any_pair = False
         with self.raw.opened() as stream:
             try:
-                while block := stream.read(BLOCK):
+                while block := stream.read(_BLOCK):
                     for record in units.feed(block):
                         any_pair = any_pair or len(record) == 2
                         yield record

@@ -150,7 +150,7 @@ class DevicePaths(DeviceHypotheses):
         possible = live & (value > -math.inf)
         self.totals.add_(value.masked_fill(~live, 0.0))
         length = position + 1 - finished.long()
-        self.ends.copy_(torch.where(possible & ended, packed(length, finished, looped), self.ends))
+        self.ends.copy_(torch.where(possible & ended, _packed(length, finished, looped), self.ends))
         self.live.copy_(possible & ~ended)
         self.unfinished.copy_(self.live.sum())
 
@@ -170,7 +170,7 @@ class DevicePaths(DeviceHypotheses):
         ]
 
 
-def packed(
+def _packed(
     index: Int64[Tensor, "..."], finished: Bool[Tensor, "..."] | bool, looped: Bool[Tensor, "..."] | bool
 ) -> Int64[Tensor, "..."]:
     """An index and two flags as one number."""
@@ -249,8 +249,8 @@ class DeviceBeams(DeviceHypotheses):
         length = position + 1
         keys = log_probs / self.limits.penalties.index_select(0, length[None])
         keys = torch.where(loops, keys * _LOOPED_FACTOR - _LOOPED_OFFSET, keys).masked_fill(~ended, -math.inf)
-        with_end = packed(position * self.shape.beam + codes // self.vocab, True, False)
-        stopped = packed(length * self.shape.beam + self.slots, False, looped)
+        with_end = _packed(position * self.shape.beam + codes // self.vocab, True, False)
+        stopped = _packed(length * self.shape.beam + self.slots, False, looped)
         ranked = torch.cat([self.keys, keys], dim=1).sort(dim=1, descending=True, stable=True)
         keys, order = (x[:, : self.shape.beam] for x in ranked)
         self.log_probs.copy_(torch.cat([self.log_probs, log_probs], dim=1).gather(1, order))

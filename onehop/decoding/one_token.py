@@ -17,7 +17,7 @@ Rows = Float[Tensor, "rows width"]
 Halves = Float16[Tensor, "rows depth"]
 # Powers of two that keep small numbers out of float16's subnormals: activations are below 4,094 and near one, weights
 # smaller. A low half of a weight becomes as large as its high half.
-SCALE, LOW_SCALE = 2.0**4, 2.0**11
+SCALE, _LOW_SCALE = 2.0**4, 2.0**11
 
 
 def split(x: Rows, halves: Halves, is_weight: bool) -> None:
@@ -28,7 +28,7 @@ def split(x: Rows, halves: Halves, is_weight: bool) -> None:
     scaled = x / SCALE if is_weight else x * SCALE
     high = scaled.half().float()
     low = scaled - high
-    halves.copy_(torch.cat([high, low * LOW_SCALE, high] if is_weight else [low, high / LOW_SCALE, high], dim=1))
+    halves.copy_(torch.cat([high, low * _LOW_SCALE, high] if is_weight else [low, high / _LOW_SCALE, high], dim=1))
 
 
 def _split_too(out: Rows, halves: Halves | None) -> Rows:

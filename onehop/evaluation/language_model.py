@@ -11,7 +11,7 @@ from onehop.model.transformer import Tokens
 from onehop.model.variants import DecoderOnly
 from onehop.text.tokenizer import BOS, EOS, Tokenizer, normalise
 
-BATCH_TOKENS = 8192
+_BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,11 +68,11 @@ def split(tokenizer: Tokenizer, texts: Sequence[str], longest: int) -> list[list
 
 
 def batches(parts: Sequence[list[int]]) -> Iterator[list[list[int]]]:
-    """Batches of about BATCH_TOKENS tokens, with parts of similar length together."""
+    """Batches of about _BATCH_TOKENS tokens, with parts of similar length together."""
     batch: list[list[int]] = []
     for part in sorted(parts, key=len):
         batch.append(part)
-        if sum(map(len, batch)) >= BATCH_TOKENS:
+        if sum(map(len, batch)) >= _BATCH_TOKENS:
             yield batch
             batch = []
     if batch:

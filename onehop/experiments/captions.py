@@ -11,7 +11,7 @@ from onehop.atomic import write_whole
 from onehop.errors import TextError, write_errors
 
 # Multi30k, task 1, at one commit: captions of photographs, English and German, one per line.
-SOURCE = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
+_SOURCE = "https://raw.githubusercontent.com/multi30k/dataset/a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw"
 _SECONDS = 30  # timeout without a byte
 # Names are those of the tutorial; hashes are of the decompressed content.
 FILES = {
@@ -24,16 +24,16 @@ FILES = {
 }
 
 
-def fetch(folder: Path, say: Callable[[str], None], source: str = SOURCE) -> None:
+def fetch(folder: Path, say: Callable[[str], None], source: str = _SOURCE) -> None:
     """Write the missing files, each atomically. A file with other content is not replaced."""
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in missing(folder, source):
+        for name, content in _missing(folder, source):
             write_whole(folder / name, content)
             say(f"{folder / name}: {len(content.splitlines()):,} lines")
 
 
-def missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
+def _missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
     for name, digest in FILES.items():
         if not (folder / name).exists():
             yield name, download(name, digest, source)

@@ -18,7 +18,7 @@ from onehop.storage.ctranslate2_format import alignment_layer
 from onehop.storage.registry import find_model
 from onehop.text.tokenizer import WORD_MARK
 
-MODEL = "en-de"
+_MODEL = "en-de"
 EXAMPLES = coreference_sentences()[:3]
 _ARTICLES = {"er": "der", "sie": "die", "es": "das"}
 BAR = 48  # the length in characters of a weight of 1
@@ -49,7 +49,7 @@ def demo(page: Path, device: str | None = None) -> None:
         page.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise OnehopError(f"{page.parent} cannot be made: {e.strerror}.", "Give another -o.") from None
-    tracer = Tracer.load(find_model(MODEL), device)
+    tracer = Tracer.load(find_model(_MODEL), device)
     explorer = Explorer(tracer, EXAMPLES[0].source)
     for example in EXAMPLES:
         trace = Trace.from_json(explorer.trace(example.source))

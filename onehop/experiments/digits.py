@@ -44,7 +44,7 @@ from onehop.storage.model_label import describe
 from onehop.text.tokenizer import Classes
 from onehop.training.trainer import train
 
-_SEED, HELD_OUT, _VALID = 0, 5, 10  # one in this many images
+_SEED, _HELD_OUT, _VALID = 0, 5, 10  # one in this many images
 _PICTURE, _PATCHES = "attention.svg", "patches.json"
 _MISCLASSIFIED = 2
 
@@ -84,7 +84,7 @@ def split_digits() -> tuple[Images, Images, Images]:
     dataset = load_digits()
     images = Images(dataset.images.astype(np.int64), dataset.target.astype(np.int64))
     order = np.random.default_rng(_SEED).permutation(len(images))
-    held_out, rest = np.split(order, [len(order) // HELD_OUT])
+    held_out, rest = np.split(order, [len(order) // _HELD_OUT])
     valid, training = np.split(rest, [len(rest) // _VALID])
     return images.take(training), images.take(valid), images.take(held_out)
 
@@ -134,7 +134,7 @@ def run(
         digits = _classify(network, held_out)
         right = int((digits == held_out.digits).sum())
         outcome = DigitsOutcome(right, len(held_out), model, work / _PICTURE, work / _PATCHES)
-        first = attention_picture(network, held_out.pixels[0], int(held_out.digits[0]))
+        first = _attention_picture(network, held_out.pixels[0], int(held_out.digits[0]))
         outcome.picture.write_text(first, encoding="utf-8")
         facts = {
             "name": "patches",
@@ -164,11 +164,11 @@ def _classify(network: VisionTransformer, images: Images) -> Int[np.ndarray, " i
 
 def patch_weights(network: VisionTransformer, image: Int[np.ndarray, "height width"]) -> Tensor:
     """The attention weights of the class token over the patches: layer, head, row, column."""
-    weights, side = predict_with_attention(network, image[None])[1][0], network.side // network.patch
+    weights, side = _predict_with_attention(network, image[None])[1][0], network.side // network.patch
     return weights[:, :, 0, 1:].reshape(*weights.shape[:2], side, side)
 
 
-def attention_picture(network: VisionTransformer, image: Int[np.ndarray, "height width"], digit: int) -> str:
+def _attention_picture(network: VisionTransformer, image: Int[np.ndarray, "height width"], digit: int) -> str:
     """One image, and the attention of each head of the last layer over its patches."""
     weights = patch_weights(network, image)[-1]
     blank = [" "] * weights.shape[-1]
@@ -185,7 +185,7 @@ def attention_picture(network: VisionTransformer, image: Int[np.ndarray, "height
 
 
 @torch.inference_mode()
-def predict_with_attention(
+def _predict_with_attention(
     network: VisionTransformer, images: Int[np.ndarray, "images height width"]
 ) -> tuple[Float[Tensor, "images classes"], Float[Tensor, "images layer head query key"]]:
     """The probability of each class, and all attention weights; token 0 is the class token, the others are patches."""
@@ -210,7 +210,7 @@ def patches(
     indices: list[int],
 ) -> Json:
     """Some of the images with their predictions and attention."""
-    probabilities, weights = predict_with_attention(network, pixels[indices])
+    probabilities, weights = _predict_with_attention(network, pixels[indices])
     images = [
         {"place": i, "digit": int(digits[i]), "pixels": pixels[i].tolist(), "probabilities": p}
         for i, p in zip(indices, probabilities.tolist(), strict=True)

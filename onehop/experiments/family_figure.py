@@ -14,7 +14,7 @@ from onehop.model.transformer import Layer, Predictor
 from onehop.model.variants import model_for
 
 # A preset of each variant. The first is the paper's; the others are compared with it.
-MEMBERS = {
+_MEMBERS = {
     "translator (the paper)": "base",
     "encoder (BERT)": "encoder",
     "decoder (GPT)": "decoder",
@@ -28,7 +28,7 @@ _COLOURS: dict[Change, tuple[str, str]] = {
     "drops": (PAPER, QUIET),
     "": (PAPER, PAPER),
 }
-NAME, WIDTH, _HEIGHT, _GAP, _TOP = 190, 150, 24, 6, 64
+NAME, _WIDTH, _HEIGHT, _GAP, _TOP = 190, 150, 24, 6, 64
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ PARTS = (
 def _descriptions() -> dict[str, dict[str, str]]:
     """For each variant, the description of each part."""
     descriptions = {}
-    for name, preset in MEMBERS.items():
+    for name, preset in _MEMBERS.items():
         settings = load_settings(preset).model
         with torch.device("meta"):
             model = model_for(settings, 100)
@@ -107,7 +107,7 @@ def table_text() -> str:
         first, *others = table[part.name].items()
         columns = [first[1][1] or "–", *(_cell_text(*cell) for _, cell in others)]
         rows.append([part.name, part.section, *columns])
-    return markdown(["part", "section", *MEMBERS], rows)
+    return markdown(["part", "section", *_MEMBERS], rows)
 
 
 def _cell_text(what: Change, own: str) -> str:
@@ -118,16 +118,16 @@ def _cell_text(what: Change, own: str) -> str:
 def picture() -> str:
     """The variants as columns of boxes: blue kept, orange changed, green added, an empty outline dropped."""
     table = cells()
-    width = NAME + len(MEMBERS) * (WIDTH + _GAP) + _GAP
+    width = NAME + len(_MEMBERS) * (_WIDTH + _GAP) + _GAP
     height = _TOP + len(PARTS) * (_HEIGHT + _GAP) + _GAP
     parts = [label(_GAP, 22, "The family: blue kept, orange changed, green added, outlined dropped", "start", INK, 14)]
-    for column, name in enumerate(MEMBERS):
-        parts.append(label(NAME + column * (WIDTH + _GAP) + WIDTH / 2, _TOP - 10, name, "middle", INK, 12))
+    for column, name in enumerate(_MEMBERS):
+        parts.append(label(NAME + column * (_WIDTH + _GAP) + _WIDTH / 2, _TOP - 10, name, "middle", INK, 12))
     for row, part in enumerate(PARTS):
         y = _TOP + row * (_HEIGHT + _GAP)
         parts.append(label(NAME - 10, y + 16, part.name, "end", INK, 12))
         for column, cell in enumerate(table[part.name].values()):
-            parts.append(_box(NAME + column * (WIDTH + _GAP), y, *cell))
+            parts.append(_box(NAME + column * (_WIDTH + _GAP), y, *cell))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape("Which parts each member of the family keeps, drops and adds")}" '
@@ -142,6 +142,6 @@ def _box(x: float, y: float, what: Change, own: str) -> str:
     dashed = ' stroke-dasharray="4 3"' if what == "drops" else ""
     text = "dropped" if what == "drops" else "" if own == "yes" else own
     return (
-        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{_HEIGHT}" rx="4" fill="{fill}" stroke="{QUIET}"{dashed}/>'
-        f"{label(x + WIDTH / 2, y + 16, text, 'middle', ink, 11)}"
+        f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" fill="{fill}" stroke="{QUIET}"{dashed}/>'
+        f"{label(x + _WIDTH / 2, y + 16, text, 'middle', ink, 11)}"
     )

@@ -49,16 +49,16 @@ def _softmax_stats(scores: Float[Tensor, "draws keys"]) -> Json:
     }
 
 
-WIDTH = 64
+_WIDTH = 64
 _DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
 def paths(draws: int = 32) -> Json:
     """The gradient of the last output with respect to an input at each distance, relative to distance 1."""
     torch.manual_seed(SEED)
-    inputs = torch.randn(draws, _DISTANCES[-1] + 1, WIDTH)
-    attention = MultiHeadAttention(WIDTH, 8, WIDTH // 8, WIDTH // 8)
-    rnn, lstm = nn.RNN(WIDTH, WIDTH, batch_first=True), nn.LSTM(WIDTH, WIDTH, batch_first=True)
+    inputs = torch.randn(draws, _DISTANCES[-1] + 1, _WIDTH)
+    attention = MultiHeadAttention(_WIDTH, 8, _WIDTH // 8, _WIDTH // 8)
+    rnn, lstm = nn.RNN(_WIDTH, _WIDTH, batch_first=True), nn.LSTM(_WIDTH, _WIDTH, batch_first=True)
     layers: dict[str, Callable[[Tensor], Tensor]] = {
         "recurrent": lambda x: rnn(x)[0],
         "lstm": lambda x: lstm(x)[0],
@@ -66,7 +66,7 @@ def paths(draws: int = 32) -> Json:
     }
     norms = {name: _gradient_norms(layer, inputs) for name, layer in layers.items()}
     rows = [{"distance": d, **{name: norm[d] / norm[1] for name, norm in norms.items()}} for d in _DISTANCES]
-    return {"seed": SEED, "d_model": WIDTH, "draws": draws, "untrained": True, "rows": rows}
+    return {"seed": SEED, "d_model": _WIDTH, "draws": draws, "untrained": True, "rows": rows}
 
 
 def _gradient_norms(layer: Callable[[Tensor], Tensor], inputs: Float[Tensor, "draws length width"]) -> list[float]:

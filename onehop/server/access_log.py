@@ -37,7 +37,7 @@ _HEADERS = {
 # Characters that JSON does not escape, but that control a terminal or its text direction.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
-MOST_BYTES = 1 << 22  # maximum size of the queue
+_MOST_BYTES = 1 << 22  # maximum size of the queue
 
 
 class LogWriter:
@@ -46,7 +46,7 @@ class LogWriter:
     Lines beyond `most_bytes`, or that cannot be written, are counted in `dropped`.
     """
 
-    def __init__(self, dropped: Counter, descriptor: int = _STANDARD_OUTPUT, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, dropped: Counter, descriptor: int = _STANDARD_OUTPUT, most_bytes: int = _MOST_BYTES) -> None:
         self.dropped, self.descriptor, self.most_bytes = dropped, descriptor, most_bytes
         self.lines, self.waiting_bytes, self.closed = deque[bytes](), 0, False
         self.changed = threading.Condition()
@@ -84,7 +84,7 @@ class LogWriter:
                     return
                 data = self.lines.popleft()
             try:
-                write_whole(self.descriptor, data)
+                _write_whole(self.descriptor, data)
             except OSError:  # a full disk or a closed pipe
                 self.dropped.inc()
             with self.changed:
@@ -117,7 +117,7 @@ def make_stderr_non_blocking(dropped: Counter) -> None:
     atexit.register(end)
 
 
-def write_whole(descriptor: int, data: bytes) -> None:
+def _write_whole(descriptor: int, data: bytes) -> None:
     """Write all bytes without sys.stdout: if a blocked thread held its lock, Python's exit would abort."""
     while data:
         try:

@@ -32,7 +32,7 @@ LONG = 64
 USUAL_BEAM = 4
 # The fixed cost of a decoder step, in sentences: the weights are read once for all of them.
 _STEP_COST = 5
-# Cost (`cost_of`) per second of one thread before the first measurement: a small model on a slow core.
+# Cost (`_cost_of`) per second of one thread before the first measurement: a small model on a slow core.
 _FIRST_PACE = 500.0
 # One request may use 1/_SHARE of the queue. Requests above 1/_SMALL of it may use half of it together, so that they do
 # not keep small requests out.
@@ -185,7 +185,7 @@ class Lane:
 
     def is_slow(self, job: QueuedSentence) -> bool:
         """Whether a sentence longer than ordinary ones exceeds the time of a batch on its own."""
-        return job.length > _ORDINARY and cost_of([job]) > self.max_cost()
+        return job.length > _ORDINARY and _cost_of([job]) > self.max_cost()
 
     def max_cost(self) -> float:
         """The maximum cost of a batch that delays nobody: half as much while there are other requests.
@@ -256,7 +256,7 @@ class Lane:
             self.resolve(job, result)
         seconds = time.monotonic() - began
         self.update_speed(tokens(batch) * self.threads, seconds)
-        pace = cost_of(batch) / max(seconds, 1e-3)
+        pace = _cost_of(batch) / max(seconds, 1e-3)
         if was_full or pace < self.pace:
             self.pace = 0.9 * self.pace + 0.1 * pace
         self.pump()
@@ -290,7 +290,7 @@ def tokens(jobs: Sequence[QueuedSentence]) -> int:
     return sum(job.length for job in jobs)
 
 
-def cost_of(jobs: Sequence[QueuedSentence]) -> float:
+def _cost_of(jobs: Sequence[QueuedSentence]) -> float:
     """The cost of a batch: its longest length times the cost of a step, which is fixed plus one per hypothesis."""
     longest = max(job.length for job in jobs)
     return longest * (_STEP_COST + sum(job.options.beam for job in jobs) / USUAL_BEAM)
@@ -311,7 +311,7 @@ def fitting(
         low, high = min(shortest, job.length), max(longest, job.length)
         is_similar = max(high, _SHORT) <= 2 * max(low, _SHORT) and job.options == first.options
         fits = (len(batch) + 1) * high <= max_tokens and len(batch) < max_sentences
-        if is_similar and fits and (job.request not in requests or cost_of([*batch, job]) <= max_cost):
+        if is_similar and fits and (job.request not in requests or _cost_of([*batch, job]) <= max_cost):
             batch.append(job)
             requests.add(job.request)
             shortest, longest = low, high

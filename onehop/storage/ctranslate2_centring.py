@@ -34,25 +34,25 @@ def centred(variables: Mapping[str, Array], model: ModelSettings, threshold: flo
         return changed
     forward = NumpyForward(variables, model)
     outputs = forward.norm_outputs()
-    pairs = [pair for stack in ("encoder", "decoder") for pair in pairwise(sublayers(stack, model))]
-    if not any(outlier_share(outputs[before]) >= threshold for before, _ in pairs):
+    pairs = [pair for stack in ("encoder", "decoder") for pair in pairwise(_sublayers(stack, model))]
+    if not any(_outlier_share(outputs[before]) >= threshold for before, _ in pairs):
         return changed
     for before, reader in pairs:
         # Whole numbers do not depend on the order of a machine's sums, and small constants become 0.
         constant = np.rint(outputs[before].mean((0, 1)))
-        first, last = linears(reader)
+        first, last = _linears(reader)
         changed[f"{before}/layer_norm/beta"] = changed[f"{before}/layer_norm/beta"] - constant
         for linear, added in ((first, forward.weight(first) @ constant), (last, constant)):
             changed[f"{linear}/bias"] = changed.get(f"{linear}/bias", np.float32(0)) + added
     return changed
 
 
-def outlier_share(x: Activations) -> float:
+def _outlier_share(x: Activations) -> float:
     """The largest share of one channel's mean in the mean square of the rows."""
     return float(np.square(x.mean((0, 1))).max() / np.square(x).sum(-1).mean())
 
 
-def sublayers(stack: str, model: ModelSettings) -> list[str]:
+def _sublayers(stack: str, model: ModelSettings) -> list[str]:
     """CTranslate2's names in the order of computation. Each sublayer reads the layer norm of the one before."""
     n, kinds = model.n_encoder_layers, ["self_attention", "ffn"]
     if stack == "decoder":
@@ -60,7 +60,7 @@ def sublayers(stack: str, model: ModelSettings) -> list[str]:
     return [f"{stack}/layer_{i}/{kind}" for i in range(n) for kind in kinds]
 
 
-def linears(sublayer: str) -> tuple[str, str]:
+def _linears(sublayer: str) -> tuple[str, str]:
     """The matrix that reads a sublayer's input and the one that writes its output."""
     return f"{sublayer}/linear_0", f"{sublayer}/linear_{2 if sublayer.endswith('/attention') else 1}"
 
@@ -87,7 +87,7 @@ class NumpyForward:
         memory = None
         for stack, ids in (("encoder", src), ("decoder", tgt)):
             x = self.embed(stack, ids)
-            for name in sublayers(stack, self.model):
+            for name in _sublayers(stack, self.model):
                 x = outputs[name] = self.layer_norm(name, x + self.sublayer(name, x, memory))
             memory = x
         return outputs
@@ -101,7 +101,7 @@ class NumpyForward:
         return np.asarray(self.weight(table, ids) * math.sqrt(self.model.d_model) + positions[: ids.shape[1]])
 
     def sublayer(self, name: str, x: Activations, memory: Activations | None) -> Activations:
-        first, last = linears(name)
+        first, last = _linears(name)
         y = self.linear(first, x)
         if name.endswith("/ffn"):
             return self.linear(last, self.activation(y))

@@ -25,7 +25,7 @@ CARD = "card.md"
 SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
-DEFAULTS = "defaults.json"  # in the user's folder
+_DEFAULTS = "defaults.json"  # in the user's folder
 Pair = tuple[str, str]
 Defaults = dict[str, Pair]  # name and languages of each, in the order of the choices
 PIVOT = "en"  # the language between two models
@@ -306,7 +306,7 @@ def defaults() -> Defaults:
 
     The last choice is also used if neither a model nor a language is named.
     """
-    file = user_folder() / DEFAULTS
+    file = user_folder() / _DEFAULTS
     try:
         content = json.loads(file.read_bytes())
         return {str(name): (str(source), str(target)) for name, (source, target) in content.items()}
@@ -321,7 +321,7 @@ def defaults() -> Defaults:
 def _write_defaults(chosen: Defaults) -> None:
     from onehop.atomic import write_json  # only here: every start reads the choices
 
-    file = user_folder() / DEFAULTS
+    file = user_folder() / _DEFAULTS
     remedy = "Check the folder's permissions, or set ONEHOP_MODELS to another folder."
     with write_errors(file, remedy, ModelFileError):
         if not chosen:

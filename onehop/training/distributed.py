@@ -22,7 +22,7 @@ from onehop.errors import RunError, SettingsError
 from onehop.model.device import pick_device
 from onehop.model.transformer import Layer
 
-PEER_SECONDS = "ONEHOP_PEER_SECONDS"
+_PEER_SECONDS = "ONEHOP_PEER_SECONDS"
 
 
 class LostPeerError(RunError):
@@ -106,13 +106,13 @@ def world(device: str | None = None) -> Iterator[World]:
 
 def _peer_timeout() -> timedelta | None:
     """How long a process waits for the others; None for torch's own limit."""
-    seconds = os.environ.get(PEER_SECONDS)
+    seconds = os.environ.get(_PEER_SECONDS)
     if seconds is None:
         return None
     try:
         return timedelta(seconds=max(1.0, float(seconds)))
     except (ValueError, OverflowError):
-        raise SettingsError(f"{PEER_SECONDS} is {seconds!r}, not a number of seconds.", "Set it to 600.") from None
+        raise SettingsError(f"{_PEER_SECONDS} is {seconds!r}, not a number of seconds.", "Set it to 600.") from None
 
 
 @contextmanager
