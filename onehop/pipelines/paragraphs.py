@@ -142,8 +142,8 @@ class ParagraphTranslator:
             self._with_terms(s.text, self._best(translations, terms), terms) if translations else None
             for s, translations, terms in zip(segments, n_best, required, strict=True)
         ]
-        yield from self._keep_names(segments, chosen, required, indices)
-        return list(map(self._sentence, segments, n_best, chosen, required))
+        missing_names = yield from self._keep_names(segments, chosen, required, indices)
+        return list(map(self._sentence, segments, n_best, chosen, required, missing_names))
 
     def _keep_names(
         self,
@@ -151,28 +151,32 @@ class ParagraphTranslator:
         chosen: list[Translation | None],
         required: Sequence[Sequence[Term]],
         indices: Sequence[int],
-    ) -> Plan[None]:
-        """Search again with missing names as kept words, and choose the new translation if it is better."""
+    ) -> Plan[list[list[str]]]:
+        """Search again with missing names as kept words, and choose the new translation if it is better.
+
+        The result are the names that each chosen translation still lacks.
+        """
         tokenizer = self.translator.tokenizer
-        missing: dict[int, list[str]] = {}
-        sources = []
-        for i, (source, translation) in enumerate(zip(segments, chosen, strict=True)):
-            names = [] if translation is None else self._missing_names(source, translation.text)
-            tagged = self.terms.with_kept(names).tagged(source.text, tokenizer) if names else None
+        missing = [self._missing_names(s, t.text) if t else [] for s, t in zip(segments, chosen, strict=True)]
+        sources: dict[int, list[int]] = {}
+        for i, names in enumerate(missing):
+            tagged = self.terms.with_kept(names).tagged(segments[i].text, tokenizer) if names else None
             if tagged is not None:
-                missing[i] = names
-                sources.append(tokenizer.encode(tagged, tags=True))
-        if not missing:
-            return
-        (answers,) = yield [Search(self.translator, sources, self._beam_options, [indices[i] for i in missing])]
-        for (i, names), answer in zip(missing.items(), answers, strict=True):
+                sources[i] = tokenizer.encode(tagged, tags=True)
+        if not sources:
+            return missing
+        searched = [indices[i] for i in sources]
+        (answers,) = yield [Search(self.translator, list(sources.values()), self._beam_options, searched)]
+        for i, answer in zip(sources, answers, strict=True):
             source, before = segments[i], chosen[i]
             assert before is not None
             complete = [t for t in answer if t.finished and not t.looped] or [before]
-            best = self._best(complete, self.terms.with_kept(names).required(source.text))
-            has_more_names = len(self._missing_names(source, best.text)) < len(names)
-            if has_more_names and all(term.met(best.text) for term in required[i] if term.met(before.text)):
-                chosen[i] = best
+            best = self._best(complete, self.terms.with_kept(missing[i]).required(source.text))
+            names = self._missing_names(source, best.text)
+            is_better = len(names) < len(missing[i])
+            if is_better and all(term.met(best.text) for term in required[i] if term.met(before.text)):
+                chosen[i], missing[i] = best, names
+        return missing
 
     def _best(self, translations: Sequence[Translation], terms: Sequence[Term]) -> Translation:
         """The first translation with the most terms, preferably in the right formality."""
@@ -246,7 +250,12 @@ class ParagraphTranslator:
         return [by_length[i : i + self.batch_size] for i in range(0, len(by_length), self.batch_size)]
 
     def _sentence(
-        self, source: Segment, n_best: Sequence[Translation], chosen: Translation | None, required: Sequence[Term]
+        self,
+        source: Segment,
+        n_best: Sequence[Translation],
+        chosen: Translation | None,
+        required: Sequence[Term],
+        missing_names: Sequence[str],
     ) -> Sentence:
         """A segment with the chosen translation first, and the results of all checks."""
         if chosen is None:
@@ -269,7 +278,7 @@ class ParagraphTranslator:
             restored=text != written,
             unmet=unmet,
             missing_numbers=tuple(missing_numbers(source.text, text, self.languages)),
-            missing_names=tuple(self._missing_names(source, text)),
+            missing_names=tuple(missing_names if text == chosen.text else self._missing_names(source, text)),
             address=None if self._is_right_formality(chosen) else self.terms.formality,
             confidence=confidence(next(iter(self.models), None), chosen.log_prob, tokens, finished=finished),
             scorer=self.scorer,

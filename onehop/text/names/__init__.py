@@ -13,25 +13,25 @@ from importlib.resources import files
 
 # Determiners of languages with lowercase nouns. A capitalised word after one is often no name: "the President".
 _DETERMINERS = {
-    "en": (
-        "the a an this that these those my your his her its our their no any some every each all both which what such"
-        " another one two three"
-    ),
-    "fr": (
-        "le la les un une des du au aux ce cet cette ces mon ton son ma ta sa mes tes ses notre votre leur nos vos"
-        " leurs aucun aucune chaque quel quelle quelque"
-    ),
+    language: frozenset(words.split())
+    for language, words in {
+        "en": "the a an this that these those my your his her its our their no any some every each all both which what"
+        " such another one two three",
+        "fr": "le la les un une des du au aux ce cet cette ces mon ton son ma ta sa mes tes ses notre votre leur nos"
+        " vos leurs aucun aucune chaque quel quelle quelque",
+    }.items()
 }
-_WORD = re.compile(r"(?<![\w'’-])[^\W\d_]{3,}(?![\w-]|['’](?!s\b))")
+# (?![a-z]) passes over most words that do not begin with a capital, without a match to look at.
+_WORD = re.compile(r"(?<![\w'’-])(?![a-z])[^\W\d_]{3,}(?![\w-]|['’](?!s\b))")
 _WORD_BEFORE = re.compile(r"([^\W\d_]+),? $")
 _MAX_LOOKBEHIND = 40  # characters
-_POSSIBLE_NAME = re.compile(r"(?<![\w'’-])[^\W\d_]{3,}(?![\w-])")
+_POSSIBLE_NAME = re.compile(r"(?<![\w'’-])(?![a-z])[^\W\d_]{3,}(?![\w-])")
+_WHOLE_WORD, _NOT_ASCII = re.compile(r"\w+"), re.compile(r"[^\x00-\x7f]")
 # A name may become another word with the same stem: Georgia georgisch, Francis Franziskus, Gaza Gazastreifen.
 _STEM = 4
 # A lone name may only be a part of a word (Gazastreifen) or have an ending (Londoner): Paul is not Paulus.
-_ENDING = r"(?:s|er|ers|ern|isch\w*|\w{4,})?"
-# What precedes the beginning of a sentence, possibly a quoted one.
-_SENTENCE_START = re.compile(r"(?:^|[.!?:…–—]|[\"“”„«»'‘’(])\s*$")
+_ENDING = re.compile(r"(?:s|er|ers|ern|isch\w*|\w{4,})?")
+_BEFORE_SENTENCE = ".!?:…–—\"“”„«»'‘’("  # a sentence may be quoted
 # Endings of capitalised words of English and French that are not names: Tajiks, Nicaraguan, Catholicism.
 _NOT_A_NAME = re.compile(r"(?:ians?|eans?|[gk]ans?|ese|ish|ists?|ism|ites?|ics?|ois|ais|iens?|ienne|s)$")
 # Only a person does this, so an unknown word before it is a name, even at the beginning of a sentence.
@@ -65,7 +65,7 @@ def lone_capitalised_words(text: str, language: str) -> Iterator[tuple[int, str]
 
     Most of them are names. Another capitalised word must not follow. A language that capitalises nouns yields none.
     """
-    determiners = _DETERMINERS.get(language, "").split()
+    determiners = _DETERMINERS.get(language, frozenset())
     for m in _WORD.finditer(text) if determiners else ():
         if not (m[0][0].isupper() and m[0][1:].islower()) or text[m.end() + 1 : m.end() + 2].isupper():
             continue
@@ -75,7 +75,7 @@ def lone_capitalised_words(text: str, language: str) -> Iterator[tuple[int, str]
 
 
 def _word_before(text: str, at: int) -> str:
-    match = _WORD_BEFORE.search(text, max(0, at - _MAX_LOOKBEHIND), at)
+    match = _WORD_BEFORE.search(text, max(0, at - _MAX_LOOKBEHIND, text.rfind(" ", 0, max(0, at - 1))), at)
     return match[1] if match else ""
 
 
@@ -85,20 +85,22 @@ def missing_names(
     known = copied_names(*languages)
     if not known:
         return []
-    plain = _plain(translation)
     names = dict(_names(source, known, languages, encode))
+    plain = _plain(translation) if names else ""
     return [name for name, is_alone in names.items() if not _is_kept(_plain(name), plain, is_alone)]
 
 
 def _is_kept(name: str, translation: str, is_alone: bool) -> bool:
     if is_alone:
-        return re.search(rf"(?<!\w){re.escape(name)}{_ENDING}(?!\w)", translation) is not None
+        words = _WHOLE_WORD.findall(translation)  # a pattern for each name would have to be compiled
+        return any(word.startswith(name) and _ENDING.fullmatch(word, len(name)) for word in words)
     return name[:_STEM] in translation
 
 
 def _plain(text: str) -> str:
     """A text in lower case without accents."""
-    return "".join(c for c in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(c))
+    decomposed = unicodedata.normalize("NFD", text.casefold())
+    return _NOT_ASCII.sub(lambda c: "" if unicodedata.combining(c[0]) else c[0], decomposed)
 
 
 def _names(
@@ -106,12 +108,13 @@ def _names(
 ) -> Iterator[tuple[str, bool]]:
     """Each name of a source, and whether no other capitalised word is beside it."""
     alone, translated = dict(lone_capitalised_words(source, languages[0])), translated_words(*languages)
-    determiners = _DETERMINERS.get(languages[0], "").split()
+    determiners = _DETERMINERS.get(languages[0], frozenset())
     for word in _POSSIBLE_NAME.finditer(source):
         name, is_alone = word[0], word.start() in alone
         if not name[0].isupper() or name in translated or _word_before(source, word.start()).lower() in determiners:
             continue
-        is_first = _SENTENCE_START.search(source, 0, word.start()) is not None
+        before = source[: word.start()].rstrip()
+        is_first = not before or before[-1] in _BEFORE_SENTENCE
         if name in known:
             if not is_first or len(encode(name.lower())) > 1:
                 next_is_capital = source[word.end() + 1 : word.end() + 2].isupper()
