@@ -11,7 +11,7 @@ from onehop.errors import SettingsError, TextError
 from onehop.text.formality import FORMAL, Formality
 from onehop.text.inflection import inflected_pattern, without_umlauts
 from onehop.text.language_id import name_of
-from onehop.text.sentences import ADDRESS, EMOJI, UNSPACED
+from onehop.text.sentences import ADDRESS, EMOJI, UNSPACED, addresses
 from onehop.text.tokenizer import Tokenizer, normalise
 
 # Word boundaries that also hold inside scripts without spaces.
@@ -76,7 +76,8 @@ class Terms:
         """What a translation of the text must have: its terms, addresses and emoji."""
         text = normalise(text)
         terms = [term for _, _, term in self.occurrences(text)]
-        copies = [Term(c, c, exact=True) for c in (*ADDRESS.findall(text), *re.findall(EMOJI, text))]
+        emoji = () if text.isascii() else re.findall(EMOJI, text)
+        copies = [Term(c, c, exact=True) for c in (*(m[0] for m in addresses(text)), *emoji)]
         return list(dict.fromkeys([*terms, *copies]))
 
     def occurrences(self, text: str) -> list[tuple[int, int, Term]]:
@@ -123,7 +124,7 @@ class Terms:
     def protected_spans(self, text: str) -> list[tuple[int, int]]:
         """The sorted spans of addresses and kept words."""
         kept = self._kept_pattern.finditer(text) if self._kept_pattern else ()
-        return sorted(m.span() for m in chain(ADDRESS.finditer(text), kept))
+        return sorted(m.span() for m in chain(addresses(text), kept))
 
     def stable_length(self, text: str) -> int:
         """The length of the prefix whose words and protected spans stay the same, whatever text is appended."""
@@ -133,7 +134,8 @@ class Terms:
 
     def has_words(self, text: str) -> bool:
         """Whether a text has anything to translate besides addresses and kept words."""
-        text = ADDRESS.sub(" ", normalise(text))
+        text = normalise(text)
+        text = ADDRESS.sub(" ", text) if any(addresses(text)) else text
         return any(map(str.isalnum, self._kept_pattern.sub(" ", text) if self._kept_pattern else text))
 
 
@@ -174,8 +176,8 @@ def read_glossary(path: Path) -> list[Term]:
 
 def restore_addresses(source: str, translation: str) -> str:
     """A translation with the source's addresses instead of its own, if it has as many: a model may garble them."""
-    originals = ADDRESS.findall(source)
-    if len(originals) != len(ADDRESS.findall(translation)):
+    originals = [m[0] for m in addresses(source)]
+    if not originals or len(originals) != len(list(addresses(translation))):
         return translation
     remaining = iter(originals)
     return ADDRESS.sub(lambda _: next(remaining), translation)

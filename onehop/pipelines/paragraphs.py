@@ -225,11 +225,12 @@ class ParagraphTranslator:
 
         A text of 48,000 characters is halved seven times, and would be encoded as often.
         """
-        if (words := sum(1 for _ in _WORD.finditer(text))) > self.max_tokens:
-            return words  # no token spans two words
         normalised = text if text.isascii() else normalise(text)
         upper_bound = len(normalised.encode()) + 1  # the mark of the first word may be a token of its own
-        return upper_bound if upper_bound <= self.max_tokens else len(self.translator.tokenizer.encode(text))
+        if upper_bound <= self.max_tokens:
+            return upper_bound
+        words = sum(1 for _ in _WORD.finditer(text))  # no token spans two words
+        return words if words > self.max_tokens else len(self.translator.tokenizer.encode(text))
 
     @property
     def _beam_options(self) -> SearchOptions:

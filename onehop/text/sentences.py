@@ -6,7 +6,7 @@ Joining unchanged segments gives the same text again, including spaces.
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain
@@ -17,12 +17,15 @@ _EMOJI_RANGES = "\u231a\u231b\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b55\U0001f000-\
 # Joiners, variation selectors and tags belong to the emoji before them.
 EMOJI = f"[{_EMOJI_RANGES}][{_EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]*"
 _AROUND = re.compile(rf"(?:\s|{EMOJI})+")
+_MAY_END = re.compile(rf"[\s{_EMOJI_RANGES}\u200d\ufe0f\U000e0020-\U000e007f]")  # the last character of such a run
 # Quantifiers are bounded or anchored: a line may be a million characters long.
 ADDRESS = re.compile(
     r"(?<!\w)(?i:https?://|ftp://|www\.)[^\s<>\"“”„«»。！？，、；：]*[\w/=&#%~+$-]"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+"
     r"|\{\w[\w.]{0,63}\}|%\(\w{1,64}\)[sd]"  # placeholders: {name}, %(name)s
 )
+# Nearly every text has none of these marks, and so no address. `ADDRESS` itself tries every word.
+_ADDRESS_MARKS = ("://", "www.", "@", "{", "%(")
 # The splitter assumes that a space before a full stop is one byte, and fails on others: "Vitamin A\u202f."
 _SPACE_BEFORE_STOP = re.compile(r"(?<!\s)\s+(?=\.)")
 # The splitter's time grows with the square of the length, and it holds the GIL: 800 kB of "<!--" took over a minute.
@@ -64,12 +67,18 @@ class Segment:
         return self.before + text + self.after
 
 
+def addresses(text: str) -> Iterator[re.Match[str]]:
+    """The addresses and placeholders of a text."""
+    lower = text.lower()
+    return ADDRESS.finditer(text if any(mark in lower for mark in _ADDRESS_MARKS) else "")
+
+
 def segment(text: str, *, split: bool = False) -> Segment:
     """A segment, with the surrounding spaces and emoji stored apart."""
     first = _AROUND.match(text)
     begin = first.end() if first else 0
     end = len(text)
-    for run in _AROUND.finditer(text, begin):
+    for run in _AROUND.finditer(text, begin) if _MAY_END.match(text[-1:]) else ():
         end = run.start() if run.end() == len(text) else len(text)
     return Segment(text[:begin], text[begin:end], text[end:], split)
 
@@ -94,8 +103,8 @@ def _sentence_pieces(line: str, language: str) -> list[str]:
     if "".join(pieces) != plain:  # a bug of the splitter: keep the line whole
         return [line]
     ends = list(accumulate(map(len, pieces)))
-    addresses = (m.span() for m in ADDRESS.finditer(line))
-    within_address = {end for a, b in addresses for end in ends[bisect_right(ends, a) : bisect_left(ends, b)]}
+    spans = (m.span() for m in addresses(line))
+    within_address = {end for a, b in spans for end in ends[bisect_right(ends, a) : bisect_left(ends, b)]}
     sentences, begin = [], 0
     for end in ends:
         if end == len(line) or not (end in within_address or _LABEL.fullmatch(line, begin, end)):

@@ -33,6 +33,8 @@ def normalise(text: str) -> str:
 
     The word mark U+2581 counts as white space, and a lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
     """
+    if text.isascii():
+        return " ".join(text.split())
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return " ".join(unicodedata.normalize("NFC", text).replace(WORD_MARK, " ").split())
 
