@@ -96,8 +96,9 @@ def checks() -> Row:
         worst["self"] = max(worst["self"], attention_error(lengths, lengths, causal=False))
         worst["causal"] = max(worst["causal"], attention_error(lengths, lengths, causal=True))
         worst["cross"] = max(worst["cross"], attention_error(lengths, partner, causal=False))
-    norms = max(add_norm_error(drop) for drop in (0.0, 0.1, 0.5))
-    return {**worst, "loss": loss_error(), "add_norm": norms, "feed_forward": feed_forward_error()}
+    norms = {order: max(add_norm_error(drop, order) for drop in (0.0, 0.1, 0.5)) for order in ("post", "pre")}
+    around = {"loss": loss_error(), "add_norm": norms["post"], "sum_and_norm": norms["pre"]}
+    return {**worst, **around, "feed_forward": feed_forward_error()}
 
 
 def attention_error(query: list[int], key: list[int], *, causal: bool, heads: int = 8, width: int = 64) -> float:
@@ -142,24 +143,26 @@ def loss_error() -> float:
     return max(relative(a, b) for a, b in pairs)
 
 
-def add_norm_error(drop: float, rows: int = 3000, width: int = 512) -> float:
-    """Output and gradients of residual, dropout and norm; what was dropped is read off the gradients."""
-    from onehop.model.kernels.add_norm import add_norm
+def add_norm_error(drop: float, order: str, rows: int = 3000, width: int = 512) -> float:
+    """Outputs and gradients of residual, dropout and norm; what was dropped is read off the gradients."""
+    from onehop.model.kernels.add_norm import add_norm, sum_and_norm
 
-    skip, added = (torch.randn(rows, width, device=DEVICE).bfloat16().requires_grad_() for _ in range(2))
-    gain, bias = (torch.randn(width, device=DEVICE).requires_grad_() for _ in range(2))
+    skip, added = (torch.randn(rows, width, device=DEVICE) for _ in range(2))
+    inputs = [skip if order == "pre" else skip.bfloat16(), added.bfloat16()]
+    inputs += [torch.randn(width, device=DEVICE) for _ in range(2)]
+    for value in inputs:
+        value.requires_grad_()
     seed = torch.randint(2**31 - 1, (1,), device=DEVICE) if drop else None
-    out = add_norm(skip, added, gain, bias, seed, drop, 1e-5)[0]
-    d_out = torch.randn_like(out)
-    inputs = (skip, added, gain, bias)
+    out = sum_and_norm(*inputs, seed, drop, 1e-5)[:2] if order == "pre" else add_norm(*inputs, seed, drop, 1e-5)[:1]
+    d_out = [torch.randn_like(value) for value in out]
     ours = torch.autograd.grad(out, inputs, d_out)
     dropped = ours[1] == 0
     assert abs(dropped.double().mean().item() - drop) < 0.005
     exact = [x.detach().double().requires_grad_() for x in inputs]
-    kept = exact[1] * torch.where(dropped, 0.0, 1 / (1 - drop))
-    reference = F.layer_norm(exact[0] + kept, (width,), exact[2], exact[3], 1e-5)
-    theirs = torch.autograd.grad(reference, exact, d_out.double())
-    return max(relative(a, b) for a, b in zip((out, *ours), (reference, *theirs), strict=True))
+    total = exact[0] + exact[1] * torch.where(dropped, 0.0, 1 / (1 - drop))
+    reference = (total, F.layer_norm(total, (width,), exact[2], exact[3], 1e-5))[-len(out) :]
+    theirs = torch.autograd.grad(reference, exact, [d.double() for d in d_out])
+    return max(relative(a, b) for a, b in zip((*out, *ours), (*reference, *theirs), strict=True))
 
 
 def feed_forward_error(rows: int = 3000, width: int = 512, wide: int = 2048) -> float:
@@ -311,6 +314,11 @@ class Bench:
             back = lambda row=row: add_norm.add_norm_backward(skip, added, gain, seed, *row, above, None, 0.1)  # noqa: E731
             found[f"add & norm, {cells} cells, {programs} programs"] = [1e6 * seconds_of(f) for f in (there, back)]
         add_norm.CELLS, add_norm.PROGRAMS = kept
+        sums = skip.float()
+        total, _, *row = add_norm.sum_and_norm(sums, added, gain, bias, seed, 0.1, 1e-5)
+        there = lambda: add_norm.sum_and_norm(sums, added, gain, bias, seed, 0.1, 1e-5)  # noqa: E731
+        back = lambda: add_norm.sum_and_norm_backward(total, gain, seed, *row, above, sums, 0.1)  # noqa: E731
+        found["pre-norm's sum & norm"] = [1e6 * seconds_of(f) for f in (there, back)]
         w_2 = torch.randn(self.model.d_model, self.model.d_ff, device=DEVICE, dtype=torch.bfloat16)
         hidden = torch.randn(self.budget, self.model.d_ff, device=DEVICE, dtype=torch.bfloat16).relu()
         below = lambda: feed_forward.hidden_gradient(above, w_2, hidden)  # noqa: E731

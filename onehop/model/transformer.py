@@ -26,6 +26,7 @@ from onehop.model.taps import Tapped
 Activations = Float[Tensor, "batch length d_model"]
 Memory = Float[Tensor, "batch source d_model"]
 SelfMask = Bool[Tensor, "#batch #heads #length past"] | PackedMask | None
+Sublayer = Callable[[Activations], Activations]
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class AddNorm(Tapped):
         self.dropout = nn.Dropout(dropout)
         self.pre = order == "pre"
 
-    def forward(self, x: Activations, sublayer: Callable[[Activations], Activations]) -> Activations:
+    def forward(self, x: Activations, sublayer: Sublayer) -> Activations:
         skip = self.tap("skip", x)
         if self.pre:
             return self.tap("residual", skip + self.dropout(sublayer(self.tap("norm", self.norm(x)))))
@@ -187,12 +188,19 @@ class Layer(nn.Module):
     def forward(
         self, x: Activations, mask: SelfMask, memory: Memory | None = None, memory_mask: MemoryMask = None
     ) -> Activations:
-        x = self.self_add_norm(x, lambda y: self.self_attention(y, y, mask))
+        for add_norm, sublayer in self.sublayers(mask, memory, memory_mask):
+            x = add_norm(x, sublayer)
+        return x
+
+    def sublayers(
+        self, mask: SelfMask, memory: Memory | None, memory_mask: MemoryMask
+    ) -> list[tuple[AddNorm, Sublayer]]:
+        """The sub-layers in order, each with the add & norm around it."""
+        pairs: list[tuple[AddNorm, Sublayer]] = [(self.self_add_norm, lambda y: self.self_attention(y, y, mask))]
         if self.cross_attention is not None and self.cross_add_norm is not None:
             cross_attention = self.cross_attention
-            x = self.cross_add_norm(x, lambda y: cross_attention(y, memory, memory_mask))
-        out: Activations = self.feed_add_norm(x, self.feed_forward)
-        return out
+            pairs.append((self.cross_add_norm, lambda y: cross_attention(y, memory, memory_mask)))
+        return [*pairs, (self.feed_add_norm, self.feed_forward)]
 
     def step(
         self, x: Activations, cache: LayerCache, length: int, mask: SelfMask, memory_mask: MemoryMask

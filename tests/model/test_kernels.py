@@ -21,7 +21,7 @@ from onehop.config import ModelSettings
 from onehop.model import kernels
 from onehop.model.attention import padded_attention
 from onehop.model.kernels import fused, ragged
-from onehop.model.kernels.add_norm import add_norm
+from onehop.model.kernels.add_norm import add_norm, sum_and_norm
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.model.kernels.feed_forward import feed_forward, fits
 from onehop.model.loss import cross_entropy
@@ -211,6 +211,59 @@ def test_add_norm_matches_its_torch_schema(seed, drop):
     assert set(done.values()) == {"SUCCESS"}
 
 
+def summed_with(factors, skip, added, gain, bias):
+    total = skip + added * factors
+    return total, F.layer_norm(total, gain.shape, gain, bias, 1e-5)
+
+
+@pytest.mark.parametrize("width", [4, 24, 512, 1030])
+def test_sum_and_norm_is_the_sum_and_its_norm(width):
+    """The gradients of both outputs come back, as in pre-norm's layers."""
+    inputs, d_outs = add_norm_inputs(21, width), [drawn(21, width, seed=i).detach() for i in (8, 9)]
+    ours, plain = sum_and_norm(*inputs, None, 0.0, 1e-5)[:2], summed_with(1.0, *inputs)
+    assert_all_close([*ours, *gradients(ours, inputs, d_outs)], [*plain, *gradients(plain, inputs, d_outs)])
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_either_output_of_sum_and_norm_may_be_unused(used):
+    """Nothing goes past a stack's last norm."""
+    inputs, d_out = add_norm_inputs(5, 16), drawn(5, 16, seed=9).detach()
+    ours, plain = sum_and_norm(*inputs, None, 0.0, 1e-5)[used], summed_with(1.0, *inputs)[used]
+    mine, theirs = (torch.autograd.grad(x, inputs[: 2 + 2 * used], d_out) for x in (ours, plain))
+    assert_all_close(mine, theirs)
+
+
+def test_sum_and_norm_drops_the_same_forwards_and_backwards():
+    inputs, d_outs = add_norm_inputs(150, 96), [drawn(150, 96, seed=i).detach() for i in (8, 9)]
+    ours = sum_and_norm(*inputs, torch.tensor([7]), 0.1, 1e-5)[:2]
+    found = gradients(ours, inputs, d_outs)
+    dropped = found[1] == 0
+    assert 0.05 < dropped.float().mean() < 0.15
+    plain = summed_with(torch.where(dropped, 0.0, 1 / 0.9), *inputs)
+    assert_all_close([*ours, *found], [*plain, *gradients(plain, inputs, d_outs)])
+
+
+def test_pre_norm_sums_are_not_rounded():
+    """A sub-layer's output is in bfloat16, the sum past it stays in float32, and so do their gradients."""
+    skip, added, gain, bias = add_norm_inputs(9, 64)
+    added = added.detach().bfloat16().requires_grad_()
+    ours, plain = sum_and_norm(skip, added, gain, bias, None, 0.0, 1e-5)[:2], summed_with(1.0, skip, added, gain, bias)
+    assert torch.equal(ours[0], plain[0])
+    assert (ours[0].dtype, ours[1].dtype) == (torch.float32, torch.bfloat16)
+    torch.testing.assert_close(ours[1].float(), plain[1], rtol=0.01, atol=0.01)
+    d_total, d_out = drawn(9, 64, seed=8).detach(), drawn(9, 64, seed=9).detach().bfloat16()
+    mine = gradients(ours, (skip, added), (d_total, d_out))
+    theirs = gradients(plain, (skip, added), (d_total, d_out.float()))
+    torch.testing.assert_close(mine[0], theirs[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine[1], theirs[1], rtol=0.01, atol=0.01)
+
+
+@pytest.mark.parametrize(("seed", "drop"), [(torch.tensor([7]), 0.5), (None, 0.0)])
+def test_sum_and_norm_matches_its_torch_schema(seed, drop):
+    done = torch.library.opcheck(sum_and_norm, (*add_norm_inputs(5, 16), seed, drop, 1e-5))
+    assert set(done.values()) == {"SUCCESS"}
+
+
 def test_neighbours_are_dropped_independently():
     """Of two numbers side by side, or one above the other, both go with the product of their probabilities."""
     inputs = add_norm_inputs(60, 64)
@@ -237,8 +290,9 @@ def test_a_fused_model_keeps_its_weights_and_computes_the_same(monkeypatch, gpu)
     assert dict(model.named_parameters()) == before
     assert torch.equal(model(*inputs), expected)
     layer = model.decoder.layers[0]
-    swapped = {type(x) for x in (layer.self_attention, layer.cross_attention, layer.feed_forward, layer.feed_add_norm)}
-    assert (swapped == {fused.FusedAttention, fused.FusedFeedForward, fused.FusedAddNorm}) is gpu
+    parts = (layer.self_attention, layer.cross_attention, layer.feed_forward, layer.feed_add_norm, model.decoder)
+    swapped = {fused.FusedAttention, fused.FusedFeedForward, fused.FusedAddNorm, fused.FusedStack}
+    assert ({type(x) for x in parts} == swapped) is gpu
     assert (model.output_loss is fused.fused_output_loss) is gpu
 
 
@@ -255,8 +309,7 @@ WHOLE_MODEL = """
 import os, torch
 os.environ["TRITON_INTERPRET"] = "1"
 from onehop.model import kernels, transformer
-from onehop.model.kernels import feed_forward, fused, ragged
-from onehop.model.kernels.add_norm import add_norm
+from onehop.model.kernels import add_norm, feed_forward, fused, ragged
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.config import ModelSettings
 from onehop.training.step import Objective
@@ -277,6 +330,17 @@ def run(objective):
     return [value.detach(), nll.detach(), *(p.grad.clone() for p in objective.parameters())]
 
 plain = [run(objective) for objective in objectives]
+calls = {name: 0 for name in ("add_norm", "sum_and_norm")}
+
+def counted(name):
+    kernel = getattr(add_norm, name)
+    def call(*inputs):
+        calls[name] += 1
+        return kernel(*inputs)
+    setattr(add_norm, name, call)
+
+for name in calls:
+    counted(name)
 kernels.applicable = lambda x: True
 fused.ragged, fused.linear_cross_entropy = ragged, linear_cross_entropy
 fused.feed_forward, fused.add_norm = feed_forward, add_norm
@@ -284,6 +348,7 @@ for without, objective in zip(plain, objectives, strict=True):
     fused.swap_modules(objective.model)
     for a, b in zip(without, run(objective), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+assert calls == {"add_norm": 8, "sum_and_norm": 8}, calls  # sub-layers: 2 + 2 × 3
 """
 
 
@@ -297,8 +362,8 @@ COMPILED = """
 import os, torch
 os.environ["TRITON_INTERPRET"] = "1"
 from onehop.model import kernels
-from onehop.model.kernels import fused
-from onehop.model.kernels.add_norm import add_norm, sums_inside
+from onehop.model.kernels import add_norm, fused
+from onehop.model.kernels.add_norm import sums_inside
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
 
@@ -334,6 +399,24 @@ for _ in range(2):
 assert folded == [False, True], folded  # the first norm's output goes two ways, the second one's comes from outside
 # Of 2,560 coins about half fall otherwise in any two of the four.
 assert all((dropped[i] != dropped[j]).float().mean() > 0.4 for i in range(4) for j in range(i))
+
+x, one, two = (value.detach().requires_grad_() for value in inputs)
+seeds = lambda: [torch.randint(2**31 - 1, (1,)) for _ in range(2)]
+
+def pre_norm(x, one, two):
+    gain, bias = torch.ones(64), torch.zeros(64)
+    for added, seed in zip((one, two), seeds(), strict=True):
+        x, normed, *_ = add_norm.sum_and_norm(x[0] if x.dim() > 2 else x, added[0], gain, bias, seed, 0.5, 1e-5)
+    return normed
+
+ours = torch.compile(pre_norm, dynamic=False, backend=backend)(x, one, two)
+found = torch.autograd.grad(ours, (x, one, two), d_out[0])
+factors = [torch.where(gradient == 0, 0.0, 2.0) for gradient in found[1:]]
+plain = F.layer_norm(x + one * factors[0] + two * factors[1], (64,))[0]
+theirs = torch.autograd.grad(plain, (x, one, two), d_out[0])
+for a, b in zip([ours, *found], [plain, *theirs], strict=True):
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+assert (factors[0] != factors[1]).float().mean() > 0.4
 """
 
 
@@ -372,9 +455,13 @@ def eight_at_a_time(text):
 
 WARPS, STAGES = 1, 3
 norm = {"WIDTH": 512, "TILE": 512, "DROPS": True}
-assert eight_at_a_time(of(add_norm.forward_kernel, "*bf16", **norm))
+assert eight_at_a_time(of(add_norm.forward_kernel, "*bf16", **norm, PRE=False, total=None))
 for two in (False, True):
-    assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm, TWO=two))
+    assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm, PRE=False, TWO=two))
+TYPES |= {"skip": "*fp32", "total": "*fp32", "d_skip": "*fp32", "d_past": "*fp32"}  # pre-norm's sums
+assert eight_at_a_time(of(add_norm.forward_kernel, "*bf16", **norm, PRE=True))
+for two in (False, True):
+    assert eight_at_a_time(of(add_norm.backward_kernel, "*bf16", **norm, PRE=True, TWO=two, added=None))
 best = {"VOCAB": 37_000, "PARTS": 73, "END": 3, "TILE": 512}
 assert "ld.global.v4" in of(one_token.summary_kernel, "*fp32", **best)
 of(one_token.best_kernel, "*fp32", **best, FEW=6, KEPT=8, PARTS_TILE=128)

@@ -24,5 +24,5 @@ def test_errors_are_those_of_rounding(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     errors = json.loads((tmp_path / "gpu.json").read_text())["checks"]
-    assert errors.keys() == {"self", "causal", "cross", "loss", "add_norm", "feed_forward"}
+    assert errors.keys() == {"self", "causal", "cross", "loss", "add_norm", "sum_and_norm", "feed_forward"}
     assert max(errors.values()) < MOST_ERROR, errors

@@ -4,7 +4,7 @@ Each computes the same as its base class, and falls back to it where no kernel a
 """
 
 import math
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -14,13 +14,23 @@ from torch.nn.attention.varlen import varlen_attn
 
 from onehop.model import kernels
 from onehop.model.attention import HeadOutputs, Keys, MultiHeadAttention, Queries, Values
+from onehop.model.kv_cache import MemoryMask
 from onehop.model.loss import Labels, Loss, OutputBias, OutputWeight, output_loss
 from onehop.model.packing import AttentionMask, PackedMask
-from onehop.model.transformer import Activations, AddNorm, FeedForward, Predictor
+from onehop.model.transformer import (
+    Activations,
+    AddNorm,
+    FeedForward,
+    Layer,
+    Memory,
+    Predictor,
+    SelfMask,
+    Stack,
+    Sublayer,
+)
 
 if kernels.available():
-    from onehop.model.kernels import feed_forward, ragged
-    from onehop.model.kernels.add_norm import add_norm
+    from onehop.model.kernels import add_norm, feed_forward, ragged
     from onehop.model.kernels.cross_entropy import linear_cross_entropy
 else:
     add_norm = feed_forward = linear_cross_entropy = ragged = None  # type: ignore[assignment]
@@ -129,20 +139,43 @@ class FusedFeedForward(FeedForward):
 
 
 class FusedAddNorm(AddNorm):
-    """Post-norm LayerNorm(x + Dropout(added)) with a single pass through memory."""
+    """Post-norm LayerNorm(x + Dropout(added)) with a single pass through memory. Pre-norm is fused by the stack."""
 
-    def forward(self, x: Activations, sublayer: Callable[[Activations], Activations]) -> Activations:
+    def forward(self, x: Activations, sublayer: Sublayer) -> Activations:
         if self.pre:
             return super().forward(x, sublayer)
         if add_norm is None or self.watched or not kernels.applicable(x):
             # The cast is safe: each norm normalises again, so rounding does not accumulate.
             return kernels.to_matmul_dtype(super().forward(x, sublayer))
-        added = kernels.to_matmul_dtype(sublayer(x)).flatten(0, -2)
-        drop = self.dropout.p if self.training else 0.0
-        seed = torch.randint(2**31 - 1, (1,), device=x.device) if drop else None
-        norm, skip = self.norm, x.flatten(0, -2)
-        normed: Tensor = add_norm(skip, added, norm.weight, norm.bias, seed, drop, norm.eps)[0]
+        normed: Tensor = add_norm.add_norm(*_add_norm_inputs(self, x, sublayer(x), self.norm))[0]
         return normed.view(x.shape)
+
+
+class FusedStack(Stack):
+    """In pre-norm, the sum after each sub-layer and the norm before the next one with a single pass through memory."""
+
+    def forward(
+        self, x: Activations, mask: SelfMask, memory: Memory | None = None, memory_mask: MemoryMask = None
+    ) -> Activations:
+        # FSDP2 changes the class of a sharded layer, whose weights are complete only in its own forward pass.
+        layers = [layer for layer in self.layers if type(layer) is Layer]
+        unsharded = len(layers) == len(self.layers)
+        if add_norm is None or self.last_norm is None or self.watched or not unsharded or not kernels.applicable(x):
+            return super().forward(x, mask, memory, memory_mask)
+        sublayers = [pair for layer in layers for pair in layer.sublayers(mask, memory, memory_mask)]
+        norms = [around.norm for around, _ in sublayers] + [self.last_norm]
+        normed: Tensor = norms[0](x)
+        for (around, sublayer), norm in zip(sublayers, norms[1:], strict=True):
+            inputs = _add_norm_inputs(around, x, sublayer(normed), norm)
+            x, normed = (out.view(x.shape) for out in add_norm.sum_and_norm(*inputs)[:2])
+        return normed
+
+
+def _add_norm_inputs(around: AddNorm, x: Activations, added: Activations, norm: nn.LayerNorm) -> tuple[Any, ...]:
+    skip, added = (rows.flatten(0, -2) for rows in (x, kernels.to_matmul_dtype(added)))
+    drop = around.dropout.p if around.training else 0.0
+    seed = torch.randint(2**31 - 1, (1,), device=x.device) if drop else None
+    return skip, added, norm.weight, norm.bias, seed, drop, norm.eps
 
 
 def fused_output_loss(
@@ -160,4 +193,5 @@ FUSED: dict[type[nn.Module], type[nn.Module]] = {
     MultiHeadAttention: FusedAttention,
     FeedForward: FusedFeedForward,
     AddNorm: FusedAddNorm,
+    Stack: FusedStack,
 }
