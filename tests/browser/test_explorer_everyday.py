@@ -253,6 +253,25 @@ def test_an_earlier_scroll_that_ends_does_not_hide_figures_during_a_jump(browser
         expect(page.locator("html")).not_to_have_attribute("data-every-height", "")
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_every_label_of_a_picture_is_readable_and_inside_its_figure(browser, many_heads, width):
+    with opened(browser, many_heads, width=width) as page:
+        labels = page.evaluate("""() => {
+          document.documentElement.setAttribute("data-every-height", "");
+          const texts = [...document.querySelectorAll("svg text")];
+          return texts.filter((t) => t.textContent.trim() && t.checkVisibility()).map((text) => {
+            const { a, b } = text.getScreenCTM();
+            const size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
+            const [box, frame] = [text, text.closest("figure, nav")].map((e) => e.getBoundingClientRect());
+            const scrolls = text.closest(".scroll");
+            const inside = scrolls || (box.left >= frame.left && box.right <= frame.right);
+            return { text: text.textContent.trim(), of: text.closest("[id]").id, size, inside };
+          });
+        }""")
+        assert len(labels) > 100
+        assert [label for label in labels if not (label["size"] >= 11 and label["inside"])] == []
+
+
 # --- pictures
 
 

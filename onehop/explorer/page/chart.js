@@ -24,7 +24,7 @@ export function ticks({ min, max, log = false }, count = 5) {
       .map((i) => 10 ** (i - 50))
       .filter((x) => x >= min * 0.999 && x <= max * 1.001);
     const every = Math.ceil(powers.length / (count + 1));
-    return powers.filter((_, i) => i % every === 0);
+    return powers.filter((_, i) => (powers.length - 1 - i) % every === 0);
   }
   const rough = (max - min) / count;
   const base = 10 ** Math.floor(Math.log10(rough || 1));
@@ -72,7 +72,12 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
   if (view.narrow) height = Math.min(height, 210);
   const longest = Math.max(0, ...series.map((s) => s.end?.length ?? 0));
   const margin = longest ? 14 + longest * CHARACTER : 16;
-  const [left, right, top, bottom] = [view.narrow ? 52 : 64, width - margin, 14, height - 40];
+  const [left, right, top, bottom] = [
+    view.narrow ? 52 : 64,
+    width - margin,
+    y.label ? 28 : 14,
+    height - 40,
+  ];
   const across = scale(x, left, right);
   const up = scale(y, bottom, top);
   const inside = ([a, b]) => Number.isFinite(a) && Number.isFinite(b) && a >= x.min && a <= x.max;
@@ -91,6 +96,7 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
     return svg`<path d="M${across(a) - 4} ${edge - 7 * way}h8l-4 ${7 * way}z" fill="none" stroke="var(--${s.concept})"
       stroke-width="1.4" data-x=${a} data-y=${b} data-beyond .tip=${`${tip(s, [a, b])} (beyond the axis)`} />`;
   };
+  const named = series.filter((s) => (!s.end || view.narrow) && s.name !== y.label);
   const ended = series.filter((s) => s.end && s.points.some((p) => inside(p) && within(p)));
   const last = ended.map((s) => s.points.filter((p) => inside(p) && within(p)).at(-1));
   const beside = spreadLabels(
@@ -110,6 +116,7 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
           : svg`<rect data-zone=${zone.from} x=${across(zone.from)} y=${top} width=${right - across(zone.from)} height=${bottom - top} fill="var(--sunken)" />
               <text class="soft" x=${right - 4} y=${bottom - 7} text-anchor="end">${zone.label}</text>`
       }
+      ${y.label ? svg`<text class="soft" x=${left} y="14">↑ ${y.label}</text>` : nothing}
       ${ticks(y, 4).map(
         (t) => svg`<line class="grid" x1=${left} x2=${right} y1=${up(t)} y2=${up(t)} />
           <text class="soft" x=${left - 7} y=${up(t) + 4} text-anchor="end">${(y.written ?? tickLabel)(t)}</text>`,
@@ -125,7 +132,6 @@ export function lines({ view, label, x, y, series, mark = null, zone = null, hei
       ${ended.map((s, i) => svg`<text data-end=${s.name} x=${across(last[i][0]) + 7} y=${beside[i] + 4} style="fill:var(--${s.concept}-ink)">${s.end}</text>`)}
     </svg>
     <ul class="legend">
-      ${y.label ? html`<li>Vertical axis: ${y.label}</li>` : nothing}
-      ${series.filter((s) => !s.end || view.narrow).map((s) => html`<li><i style="background:${s.dash ? `repeating-linear-gradient(90deg, var(--${s.concept}) 0 5px, transparent 5px 8px)` : `var(--${s.concept})`}"></i>${s.name}</li>`)}
+      ${named.map((s) => html`<li><i style="background:${s.dash ? `repeating-linear-gradient(90deg, var(--${s.concept}) 0 5px, transparent 5px 8px)` : `var(--${s.concept})`}"></i>${s.name}</li>`)}
     </ul>`;
 }

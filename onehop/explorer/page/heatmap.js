@@ -42,7 +42,7 @@ export function heatmap({
   const top = labelWidth(heads, view.narrow ? 70 : 104) * 0.78 + 8;
   const size = Math.max(12, Math.min(34, (frame - left - 6) / keys.length));
   const width = Math.max(frame, left + size * keys.length + 30);
-  const text = Math.max(7, Math.min(12, size * 0.9));
+  const text = Math.max(11, Math.min(12, size * 0.9));
   const height = top + size * queries.length + 4;
   const across = left + size * keys.length;
   const line = (

@@ -3,7 +3,7 @@
 import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { TEXTS } from "onehop/texts.js";
 
-const ROW = 17;
+const ROW = 18;
 
 /** Chapters and labels from the bottom up. Attention is drawn in detail, because most chapters are about it. */
 const ATTENTION = [
@@ -16,7 +16,8 @@ const ATTENTION = [
 ];
 
 export function pageMap(jump) {
-  const [left, right, width] = [6, 122, 104];
+  const [left, right, width] = [6, 130, 112];
+  const rightWidth = 98;
   const top = 34;
   const bottom = top + ROW * ATTENTION.length;
   const part = (
@@ -27,7 +28,7 @@ export function pageMap(jump) {
     w = width,
     height = ROW - 3,
   ) => svg`<a href="#${target}" data-rung=${target} @click=${jump}>
-    <rect x=${x} y=${y} width=${w} height=${height} rx="3" /><text x=${x + 6} y=${y + height / 2 + 3.5}>${label}</text></a>`;
+    <rect x=${x} y=${y} width=${w} height=${height} rx="3" /><text x=${x + 6} y=${y + height / 2 + 4}>${label}</text></a>`;
   const line = (d) => svg`<path d=${d} fill="none" stroke="var(--rule-strong)" />`;
   return html`<svg
     class="map"
@@ -46,15 +47,15 @@ export function pageMap(jump) {
     <text class="soft" x=${left} y=${top - 4}>attention</text>
     ${ATTENTION.map(([target, label], i) => part(target, label, left, bottom - ROW * (i + 1)))}
     ${line(`M${left + width + 6} ${(top + bottom) / 2}H${right}`)}
-    ${part("rung-9", "the layers", right, top + 18, width, bottom - top - 24)}
-    ${line(`M${right + width / 2} ${top + 18}V${top - 8}`)}
-    ${part("figure-beam", "the next word", right, top - 26)}
-    ${line(`M${right + width / 2} ${bottom - 6}V${bottom + 12}`)}
+    ${part("rung-9", "the layers", right, top + 18, rightWidth, bottom - top - 24)}
+    ${line(`M${right + rightWidth / 2} ${top + 18}V${top - 8}`)}
+    ${part("figure-beam", "the next word", right, top - 26, rightWidth)}
+    ${line(`M${right + rightWidth / 2} ${bottom - 6}V${bottom + 12}`)}
     ${line(`M${left + width / 2} ${bottom + 4}V${bottom + 12}`)}
-    ${part("rung-8", "positions", left, bottom + 12, right + width - left)}
-    ${part("rung-1", "words become vectors", left, bottom + 29, right + width - left)}
-    ${part("tools", "three small tools", left, bottom + 46, right + width - left)}
-    ${part("case", "the case", left, bottom + 63, right + width - left)}
+    ${part("rung-8", "positions", left, bottom + 12, right + rightWidth - left)}
+    ${part("rung-1", "words become vectors", left, bottom + 29, right + rightWidth - left)}
+    ${part("tools", "three small tools", left, bottom + 46, right + rightWidth - left)}
+    ${part("case", "the case", left, bottom + 63, right + rightWidth - left)}
   </svg>`;
 }
 

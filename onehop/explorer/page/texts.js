@@ -254,7 +254,7 @@ export const TEXTS = {
   lens: {
     title: "When is the word known? The logit lens",
     picker: "The word in question",
-    axis: "after decoder layer, and its own first choice there",
+    axis: "after decoder layer; below it, its first choice",
     most: (layer, layers) => html`Most changes in <strong>layer ${layer}</strong> of ${layers}`,
     changes: (before, after) =>
       html`: before it the first choice is ${strongly(before[0])} (${before[1]}), after it

@@ -134,8 +134,8 @@ function picture(view, stage) {
     role="img"
     aria-label="${tokens.length} pieces as points in two dimensions; ${piece(tokens[current])} is chosen"
   >
-    ${ticks(xs, 4).map((t) => svg`<text class="soft number" x=${across(t)} y=${height - 6} text-anchor="middle">${tickLabel(t)}</text>`)}
-    ${ticks(ys, 4).map((t) => svg`<text class="soft number" x="28" y=${up(t) + 4} text-anchor="end">${tickLabel(t)}</text>`)}
+    ${ticks(xs, 4).map((t) => svg`<text class="soft" x=${across(t)} y=${height - 6} text-anchor="middle">${tickLabel(t)}</text>`)}
+    ${ticks(ys, 4).map((t) => svg`<text class="soft" x="28" y=${up(t) + 4} text-anchor="end">${tickLabel(t)}</text>`)}
     <path
       fill="none"
       stroke="var(--rule-strong)"

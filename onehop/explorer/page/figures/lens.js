@@ -1,5 +1,5 @@
 import { html, svg } from "onehop/vendor/lit-html.js";
-import { scale } from "onehop/chart.js";
+import { scale, spreadLabels } from "onehop/chart.js";
 import { wordPicker } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
 import { argmax, range } from "onehop/maths.js";
@@ -40,16 +40,6 @@ function decidingLayer(view) {
   return argmax(steps);
 }
 
-/** Label positions, pushed apart where they would overlap. */
-function spreadEnds(ys, gap) {
-  const order = [...ys.keys()].sort((a, b) => ys[a] - ys[b]);
-  const positions = [...ys];
-  order.forEach((i, k) => {
-    if (k) positions[i] = Math.max(positions[i], positions[order[k - 1]] + gap);
-  });
-  return positions;
-}
-
 function picture(view) {
   const all = curves(view);
   const layers = view.trace.json.lens.length;
@@ -58,9 +48,10 @@ function picture(view) {
   const [left, right, top, bottom] = [46, width - (view.narrow ? 78 : 120), 14, height - 78];
   const x = (l) => left + ((right - left) * l) / Math.max(1, layers - 1);
   const y = scale({ min: 0, max: 1 }, bottom, top);
-  const labels = spreadEnds(
+  const labels = spreadLabels(
     all.map((c) => y(c.points.at(-1))),
-    16,
+    top,
+    bottom,
   );
   const winner = (l) => view.trace.json.lens[l][step].top[0];
   return html`<svg
@@ -73,7 +64,7 @@ function picture(view) {
     <line class="axis" x1=${left} x2=${right} y1=${bottom} y2=${bottom} />
     ${range(layers).map(
       (l) => svg`<text class="soft" x=${x(l)} y=${bottom + 18} text-anchor="middle">${l + 1}</text>
-      <text x=${x(l)} y=${bottom + 40} text-anchor="middle" style="font-size:${view.narrow ? 10 : 12.5}px" font-weight="600" data-winner=${winner(l).token}>${clipped(winner(l).token, view.narrow ? 6 : 11)}</text>
+      <text x=${x(l)} y=${bottom + 40} text-anchor="middle" style="font-size:${view.narrow ? 11.5 : 12.5}px" font-weight="600" data-winner=${winner(l).token}>${clipped(winner(l).token, view.narrow ? 5 : 11)}</text>
       <text class="soft number" x=${x(l)} y=${bottom + 55} text-anchor="middle">${percent(winner(l).p, 0)}</text>`,
     )}
     <text class="soft" x=${(left + right) / 2} y=${height - 4} text-anchor="middle">${T.axis}</text>
@@ -85,7 +76,7 @@ function picture(view) {
       stroke-width=${c.chosen ? 3 : 2} stroke-dasharray=${DASHES[i]} stroke-linejoin="round" />`,
     )}
     ${all.map((c, i) => c.points.map((p, l) => svg`<circle cx=${x(l)} cy=${y(p)} r="4" fill="var(--${CONCEPTS[i]})" data-candidate=${i} data-p=${p} .tip=${`${piece(c.token)} after layer ${l + 1}: ${percent(p, 2)}`} />`))}
-    ${all.map((c, i) => svg`<text x=${right + 10} y=${labels[i] + 4} style="fill:var(--${CONCEPTS[i]}-ink)" font-weight=${c.chosen ? 700 : 400}>${clipped(c.token, 10)} ${percent(c.points.at(-1), 0)}</text>`)}
+    ${all.map((c, i) => svg`<text x=${right + 10} y=${labels[i] + 4} style="fill:var(--${CONCEPTS[i]}-ink)" font-weight=${c.chosen ? 700 : 400}>${clipped(c.token, view.narrow ? 5 : 10)} ${percent(c.points.at(-1), 0)}</text>`)}
   </svg>`;
 }
 

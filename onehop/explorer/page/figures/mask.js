@@ -62,6 +62,7 @@ function leak(view) {
       ],
       from: 0,
       to: 1,
+      most: view.narrow ? 20 : 32,
     })}
     <p class="reading">
       Average ${percent(masked)} with the mask, ${percent(unmasked)} when every position sees the
@@ -93,14 +94,16 @@ function triangle(view, { name, heading, rows, strength }) {
     const part = hidden ? 0 : strength(value);
     return svg`<rect x=${x.toFixed(2)} y=${y.toFixed(2)} width=${(size * 0.94).toFixed(2)} height=${(size * 0.94).toFixed(2)} data-cell="${i} ${j}" data-value=${value}
         fill=${hidden ? "var(--sunken)" : `var(--${part < 0 ? "key" : name === "weights" ? "weight" : "query"})`} fill-opacity=${hidden ? 1 : (0.04 + 0.96 * Math.abs(part)).toFixed(3)}
-        .tip=${`${piece(queries[i])} → ${piece(tokens[j])}: ${number(value, 4)}`} />
-      ${hidden && size > 9 ? svg`<text class="soft" x=${x + size * 0.47} y=${y + size * 0.64} text-anchor="middle" style="font-size:${Math.min(12, size * 0.62).toFixed(1)}px;pointer-events:none">−∞</text>` : nothing}`;
+        .tip=${`${piece(queries[i])} → ${piece(tokens[j])}: ${number(value, 4)}`} />`;
   };
+  const masked = rows.filter((row) => row.includes(-Infinity)).length;
+  const middle = (masked - 1) / 3 + 0.5; // of the masked rows, nearer to the longer ones
   return html`<div data-triangle=${name}>
     <h4>${heading}</h4>
     <svg viewBox="0 0 ${width} ${width}" style="width:100%" role="img" aria-label=${heading}>
       <rect x="1" y="1" width=${width - 2} height=${width - 2} fill="none" stroke="var(--rule)" />
       ${rows.map((row, i) => row.map((value, j) => cell(value, i, j)))}
+      ${masked ? svg`<text class="soft" x=${left + (size * (middle + 0.5 + n)) / 2} y=${left + size * middle + 6} text-anchor="middle" style="font-size:18px;pointer-events:none">−∞</text>` : nothing}
     </svg>
   </div>`;
 }

@@ -86,7 +86,7 @@ export function headScene(view) {
       <text x=${a - 6} y="20" text-anchor="end" style="fill:var(--query-ink)" font-weight="700">
         ${clipped(query, 12)}
       </text>
-      <text x=${a - 6} y="40" text-anchor="end" class="soft" style="font-size:11px">asks</text>
+      <text x=${a - 6} y="40" text-anchor="end" class="soft" style="font-size:11.5px">asks</text>
       <text x=${b} y="20" style="fill:var(--key-ink)">
         ${view.narrow ? "q·k / √d" : "q·k divided by √dₖ"}
       </text>

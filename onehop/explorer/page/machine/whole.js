@@ -27,7 +27,7 @@ const jump = (id) => scrollTo(document.getElementById(`figure-${id}`));
 function measures(view) {
   const narrow = view.narrow;
   const layers = Math.max(view.trace.layers("encoder"), view.trace.layers("decoder"));
-  const [width, encoder, decoder, gap] = narrow ? [360, 118, 168, 24] : [880, 290, 400, 60];
+  const [width, encoder, decoder, gap] = narrow ? [360, 114, 160, 24] : [880, 290, 400, 60];
   const pitch = narrow ? 42 : 48;
   const top = 164;
   return {
@@ -126,7 +126,7 @@ function stack(view, m, name, x, width, grey) {
     ${range(n).map((layer) => layerBox(view, m, name, layer, x, width, grey))}
     <g class=${grey ? "grey" : ""}>
       <text x=${x} y=${top - 26} style="font-size:13px" font-weight="600">${name === "encoder" ? "Encoder" : "Decoder"}</text>
-      ${columns(m, name, x, width).map(([label, at]) => svg`<text class="soft" x=${at} y=${top - 10} style="font-size:${m.narrow ? 9 : 11}px">${label}</text>`)}
+      ${columns(m, name, x, width).map(([label, at]) => svg`<text class="soft" x=${at} y=${top - 10} style="font-size:11.5px">${label}</text>`)}
     </g>`;
 }
 
@@ -134,6 +134,7 @@ function inputs(view, m, side, x, width, grey) {
   const target = side === "target";
   const tokens = target ? view.trace.target.input_tokens : view.trace.source.tokens;
   const [y, middle] = [m.bottom + 10, x + width / 2];
+  const room = m.narrow ? 38 : 110; // of the box “Positions”
   return svg`
     ${arrow(
       [
@@ -151,8 +152,8 @@ function inputs(view, m, side, x, width, grey) {
       { grey, flow: false },
     )}
     <g class=${grey ? "grey" : ""}><circle cx=${middle} cy=${y + 18} r="8" fill="var(--panel)" stroke="var(--rule-strong)" /><text x=${middle} y=${y + 22.5} text-anchor="middle" style="font-size:14px">+</text></g>
-    ${box({ x: target ? x + width - (m.narrow ? 62 : 110) : x, y: y + 6, width: m.narrow ? 62 : 110, height: 24, grey, name: `${side}.positions`, label: "Positions", text: m.narrow ? 10.5 : 12.5, concept: "position", open: () => jump("positions") })}
-    <path class=${grey ? "grey" : ""} d="M${target ? x + width - (m.narrow ? 62 : 110) : x + (m.narrow ? 62 : 110)} ${y + 18}H${middle + (target ? 8 : -8)}" stroke="var(--position)" fill="none" />
+    ${box({ x: target ? x + width - room : x, y: y + 6, width: room, height: 24, grey, name: `${side}.positions`, label: m.narrow ? "Pos." : "Positions", text: m.narrow ? 11.5 : 12.5, concept: "position", open: () => jump("positions") })}
+    <path class=${grey ? "grey" : ""} d="M${target ? x + width - room : x + room} ${y + 18}H${middle + (target ? 8 : -8)}" stroke="var(--position)" fill="none" />
     ${arrow(
       [
         [middle, y + 10],
@@ -169,7 +170,7 @@ function lensWords(view, m, x) {
   return view.trace.json.lens.map((layer, l) => {
     const first = layer[step].top[0];
     const y = m.bottom - m.pitch * (l + 1) + (m.pitch - 14) / 2;
-    return svg`<text x=${x} y=${y + 4} style="font-size:${m.narrow ? 10 : 12.5}px" font-weight="600" data-lens=${first.token} .tip=${`after layer ${l + 1}: ${piece(first.token)} ${percent(first.p, 1)}`}>${clipped(first.token, m.narrow ? 5 : 9)}${m.narrow ? "" : svg`<tspan class="soft" font-weight="400" dx="4">${percent(first.p, 0)}</tspan>`}</text>`;
+    return svg`<text x=${x} y=${y + 4} style="font-size:${m.narrow ? 11.5 : 12.5}px" font-weight="600" data-lens=${first.token} .tip=${`after layer ${l + 1}: ${piece(first.token)} ${percent(first.p, 1)}`}>${clipped(first.token, m.narrow ? 5 : 9)}${m.narrow ? "" : svg`<tspan class="soft" font-weight="400" dx="4">${percent(first.p, 0)}</tspan>`}</text>`;
   });
 }
 
@@ -192,7 +193,7 @@ export function machineScene(view) {
   const current = view.trace.steps[step];
   const left = m.left;
   const right = left + m.encoder + m.gap;
-  const lens = right + m.decoder + 8;
+  const lens = right + m.decoder + (m.narrow ? 5 : 8);
   const [middleE, middleD] = [left + m.encoder / 2, right + m.decoder / 2];
   const topE = m.bottom - m.pitch * view.trace.layers("encoder");
   const topD = m.bottom - m.pitch * view.trace.layers("decoder");
@@ -276,6 +277,6 @@ export function machineScene(view) {
           { concept: "output", label: "fed back" },
         )}`
     }
-    ${m.narrow ? nothing : svg`<text class="soft" x=${back - 6} y=${m.bottom + 122} text-anchor="end" style="font-size:11px">fed back as the next input</text>`}
+    ${m.narrow ? nothing : svg`<text class="soft" x=${back - 6} y=${m.bottom + 122} text-anchor="end" style="font-size:11.5px">fed back as the next input</text>`}
   </svg>`;
 }
