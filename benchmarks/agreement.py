@@ -1,12 +1,12 @@
-"""Does a translation depend on its batch, and do the engines agree? Both counted on real sentences.
+"""Count, on real sentences, the translations that depend on their batch and those in which the engines disagree.
 
     python benchmarks/agreement.py [--sentences tests/data/tatoeba-1000.en] [--model en-de] [-o FILE.json]
     python benchmarks/agreement.py --engines "ctranslate2 int8" -o FILE.json      # the others take half an hour
 
-Every sentence alone, in calls of 7, in calls of 64, and in calls of 64 after a shuffle, on one thread: sentences that
-came out in other tokens than alone are counted, and the scores of the rest compared; `exact` counts those that are
-equal to the bit. Then the engines are compared, each with every sentence alone. Translations are kept as they come: a
-second start goes on where the first one ended. The report is written anew with every engine that is done.
+Each sentence is translated alone, in calls of 7, in calls of 64, and in calls of 64 after a shuffle, on one thread.
+`differ` counts the sentences whose tokens differ from those alone, `exact` those with bit-identical scores, and `score`
+is the largest difference of a score. Then the engines are compared, each with every sentence alone. Translations are
+saved as they are made, so the same command resumes. The report is rewritten after each engine.
 """
 
 import argparse
@@ -39,11 +39,16 @@ def main() -> None:
     parser.add_argument("--sentences", type=Path, default=Path("tests/data/tatoeba-1000.en"))
     parser.add_argument("--model", default="en-de")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), metavar="ENGINE")
-    parser.add_argument("--raw", type=Path, default=Path("runs/agreement"), help="Translations are kept here.")
+    parser.add_argument(
+        "--raw",
+        type=Path,
+        default=Path("runs/agreement"),
+        help="Folder for the translations, from which a later start resumes.",
+    )
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    # Another model's translations would pass for this one's.
+    # Without the hash, translations of another model would be read as this model's.
     model = describe(named_model(arguments.model)).hash
     raw = arguments.raw / model[:8]
     raw.mkdir(parents=True, exist_ok=True)
@@ -67,13 +72,13 @@ def main() -> None:
                     json.dumps({"model": model, "sentences": len(texts), **report}, indent=1) + "\n"
                 )
     for search, rows in report.items():
-        print(f"{search}: sentences of {len(texts):,} that differ, greatest difference of a score where they do not")
+        print(f"{search}: sentences of {len(texts):,} that differ, largest difference of a score among the others")
         for name, row in rows.items():
             print(f"  {name:<42}{row['differ']:>5}  {row['score']:.1e}")
 
 
 def orders(texts: Sequence[str]) -> dict[str, tuple[list[int], int]]:
-    """Places of the sentences in their order, and how many go into a call."""
+    """Return each order of the sentences and the size of its calls."""
     places = list(range(len(texts)))
     shuffled = random.Random(5).sample(places, len(places))
     return {"alone": (places, 1), "by 7": (places, 7), "by 64": (places, 64), "by 64, shuffled": (shuffled, 64)}
@@ -82,7 +87,7 @@ def orders(texts: Sequence[str]) -> dict[str, tuple[list[int], int]]:
 def run(
     translator: SentenceTranslator, texts: Sequence[str], options: SearchOptions, order: Sequence[int], size: int
 ) -> Callable[[], Found]:
-    """What translates in this order, so many sentences a call; the answer is in the order of the texts."""
+    """Translate in this order, so many sentences a call. Return the results in the order of the texts."""
 
     def translate() -> Found:
         found: dict[int, Translation] = {}
@@ -95,7 +100,7 @@ def run(
 
 
 def kept(file: Path, make: Callable[[], Found]) -> Found:
-    """What an earlier start has written, or is made now."""
+    """Read what an earlier start has saved, or translate and save it."""
     if not file.exists():
         began = time.process_time()
         file.write_text(json.dumps(make()))
@@ -105,7 +110,7 @@ def kept(file: Path, make: Callable[[], Found]) -> Found:
 
 
 def difference(one: Found, other: Found) -> dict[str, float]:
-    """How many sentences differ in their tokens, and by how much the scores of the others do."""
+    """Count the sentences whose tokens differ, and the largest difference of a score among the others."""
     same = [(x, y) for (a, x), (b, y) in zip(one, other, strict=True) if a == b]
     exact = sum(x == y for x, y in same)
     return {"differ": len(one) - len(same), "exact": exact, "score": max(abs(x - y) for x, y in same)}

@@ -1,12 +1,11 @@
-"""Which decoder layer and head says best which words translate which?
+"""Measure which decoder layer and head aligns known words best.
 
     python benchmarks/alignments.py --pair NEWS.en NEWS.de [--pair …] [--model en-de] [--pairs 500] [-o FILE.json]
 
-There are no alignments made by people here, so known ones are looked for: a word with a digit or a capital letter in
-it that stands once in the source and, letter for letter, once in the reference is its own translation. For each of its
-target tokens the source token that draws the most attention should lie in the same word. What the source's end mark
-draws does not count. "Written" takes the attention with which a token is written, "read" that of one step later, when
-the token is read.
+There are no manual alignments here, so words with a known alignment are used. They have a digit or a capital letter,
+and occur exactly once in the source and, unchanged, once in the reference. An aligned target token is one whose
+strongest source token belongs to the same word; attention to EOS does not count. "Written" uses the attention of the
+step that writes a token, "read" that of the next step, which reads it.
 """
 
 import argparse
@@ -29,14 +28,14 @@ from onehop.text.tokenizer import BOS, PAD, Tokenizer
 WORD = re.compile(r"[^\s]*[^\s\W]")
 TELLS = re.compile(r"[\dA-ZÄÖÜ]")
 Weights = Float[np.ndarray, "layers heads target source"]
-Anchor = tuple[int, Sequence[int]]  # a target token and the source tokens of the same word
+Anchor = tuple[int, Sequence[int]]  # a target token, and the source tokens of the same word
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pair", nargs=2, type=Path, action="append", required=True, metavar=("SRC", "TGT"))
     parser.add_argument("--model", default="en-de")
-    parser.add_argument("--pairs", type=int, default=500, help="So many of each, evenly spread.")
+    parser.add_argument("--pairs", type=int, default=500, help="Pairs of each file, evenly spread.")
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     translator = SentenceTranslator.load(arguments.model, "cpu", engine="torch")
@@ -48,7 +47,7 @@ def main() -> None:
 
 
 def measure(translator: SentenceTranslator, src: Path, tgt: Path, most: int) -> dict[str, float]:
-    """For each way to read the attention the share of tokens it places rightly."""
+    """Return the share of tokens that each way to read the attention aligns correctly."""
     right: Counter[str] = Counter()
     tokens = 0
     for source, target in spread(src, tgt, most):
@@ -65,14 +64,14 @@ def measure(translator: SentenceTranslator, src: Path, tgt: Path, most: int) -> 
 
 
 def spread(src: Path, tgt: Path, most: int) -> list[tuple[str, str]]:
-    """Pairs of two files, evenly spread over them."""
+    """Return pairs of two files, evenly spread over them."""
     lines = (file.read_text(encoding="utf-8").split("\n")[:-1] for file in (src, tgt))
     pairs = list(zip(*lines, strict=True))
     return pairs[:: max(1, len(pairs) // most)][:most]
 
 
 def anchors(tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]) -> Iterator[Anchor]:
-    """Target tokens whose source word is known."""
+    """Find the target tokens whose source word is known."""
     ours, theirs = (words(tokenizer, ids) for ids in (source, target))
     for word, places in theirs.items():
         if len(places) == len(ours.get(word, ())) == 1 and TELLS.search(word):
@@ -80,7 +79,7 @@ def anchors(tokenizer: Tokenizer, source: Sequence[int], target: Sequence[int]) 
 
 
 def words(tokenizer: Tokenizer, ids: Sequence[int]) -> dict[str, list[list[int]]]:
-    """For each word the tokens of every place where it stands."""
+    """Return the tokens of each occurrence of each word."""
     text, spans = tokenizer.decode(ids), tokenizer.spans(ids)
     found: dict[str, list[list[int]]] = {}
     for match in WORD.finditer(text):
@@ -91,7 +90,7 @@ def words(tokenizer: Tokenizer, ids: Sequence[int]) -> dict[str, list[list[int]]
 
 @torch.inference_mode()
 def cross_attention(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Weights:
-    """All layers' and heads' weights while the target is written, one row more for its end."""
+    """Return the weights of all layers and heads while the target is written, with one more row for EOS."""
     kept = []
 
     def keep(name: str, value: torch.Tensor) -> torch.Tensor:
@@ -105,7 +104,7 @@ def cross_attention(model: Transformer, source: Sequence[int], target: Sequence[
 
 
 def ways(weights: Weights) -> Iterator[tuple[str, Float[np.ndarray, "target source"]]]:
-    """Every way to read the attention: a layer's heads one by one or averaged, all layers averaged; two rows each."""
+    """Yield each way to read the attention, in two rows: single heads, the mean of a layer, the mean of all layers."""
     for moment, rows in (("written", weights[:, :, :-1]), ("read", weights[:, :, 1:])):
         for i, layer in enumerate(rows):
             yield f"{moment}, layer {i}, mean", layer.mean(axis=0)
@@ -115,7 +114,7 @@ def ways(weights: Weights) -> Iterator[tuple[str, Float[np.ndarray, "target sour
 
 
 def report(name: str, shares: dict[str, float]) -> None:
-    print(f"{name}: {shares['tokens']:,} tokens of words that are known; per cent placed rightly")
+    print(f"{name}: {shares['tokens']:,} tokens of known words; per cent aligned correctly")
     for moment in ("written", "read"):
         rows = {way.removeprefix(f"{moment}, "): share for way, share in shares.items() if way.startswith(moment)}
         layers = sorted({way.split(",")[0] for way in rows if "head" in way})

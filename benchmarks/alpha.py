@@ -1,10 +1,10 @@
-"""Which beam and which length penalty? BLEU and chrF2++ on validation sets for several of each.
+"""Score several beams and length penalties on validation sets, by BLEU and chrF2++.
 
     python benchmarks/alpha.py --model MODEL --data FOLDER [--most 1000] [-o FILE]
 
-FOLDER holds NAME.SOURCE and NAME.TARGET for each name of --sets. A set is never a test set: what is chosen here is then
-used on those. Sentences are taken from all over a set, for newstest2013 is not shuffled: its first five hundred
-scored 27 BLEU and the next five hundred 17. Each row is written as soon as it is known.
+FOLDER holds NAME.SOURCE and NAME.TARGET for each name of --sets. The sets are validation sets, never test sets, because
+the choice is then used on those. Sentences are spread evenly over a set, since newstest2013 is not shuffled: its first
+five hundred scored 27 BLEU and the next five hundred 17. Each row is written as soon as it is measured.
 """
 
 import argparse
@@ -23,13 +23,13 @@ BEAMS = (1, 8)
 
 
 def searches() -> Iterator[SearchOptions]:
-    """Every penalty with the usual beam, then other beams with the usual penalty."""
+    """Return each length penalty with the usual beam, then other beams with the usual penalty."""
     yield from (SearchOptions(alpha=alpha) for alpha in ALPHAS)
     yield from (SearchOptions(beam=beam, alpha=ALPHA) for beam in BEAMS)
 
 
 def lines(file: Path, most: int) -> list[str]:
-    """So many lines at most, at equal distances."""
+    """Return at most this many lines, evenly spread."""
     read = file.read_text(encoding="utf-8").split("\n")[:-1]
     return read[:: max(1, len(read) // most)][:most]
 
@@ -37,7 +37,7 @@ def lines(file: Path, most: int) -> list[str]:
 def row(
     translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str], how: SearchOptions
 ) -> dict[str, Any]:
-    """Scores of one search on one set, and how long its output is beside the reference."""
+    """Return the scores of one search on one set, and the output's length relative to the reference."""
     texts = [found.text for found in translator.translate(sources, how)]
     words = (sum(len(text.split()) for text in side) for side in (texts, references))
     return {

@@ -1,11 +1,11 @@
-"""Sentences a second of `onehop translate` over a file, from the start of the command to its last line.
+"""Measure the sentences per second of `onehop translate` over a file, from the start of the command to its last line.
 
     python benchmarks/bulk.py TEXT --lines 1000000 --workers 8 -o results/gpu/bulk.json
     python benchmarks/bulk.py TEXT --lines 200000 --beams 4 --workers 4 8 --compute bfloat16 float32
 
-It measures one command for each beam, number of workers and format; loading models and recording graphs is part of it.
-TEXT is one sentence a line. Lines that come again are left out, so that nothing can be answered twice; where there are
-too few, the command says so. The file is written after each measurement.
+One command runs for each beam, number of workers and dtype; the time includes loading models and capturing graphs.
+TEXT has one sentence a line. Repeated lines are left out, so that no answer comes from a cache. If too few lines
+remain, the command says so. The file is written after each measurement.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def machine() -> dict[str, Any]:
 
 
 def write_distinct(text: Path, target: Path, lines: int) -> int:
-    """Write the first so many lines that differ and are not empty; how many there were."""
+    """Write the first so many distinct lines that are not empty, and return their number."""
     seen: set[int] = set()
     with text.open("rb") as source, target.open("wb") as out:
         for line in source:
@@ -67,12 +67,12 @@ def write_distinct(text: Path, target: Path, lines: int) -> int:
                 seen.add(mark)
                 out.write(line)
     if len(seen) < lines:
-        print(f"{text} has {len(seen):,} different lines.", file=sys.stderr)
+        print(f"{text} has {len(seen):,} distinct lines.", file=sys.stderr)
     return len(seen)
 
 
 def measure(arguments: argparse.Namespace, source: Path, beam: int, workers: int, compute: str) -> dict[str, Any]:
-    """One command, in a process of its own."""
+    """Time one command in its own process."""
     out = source.with_name("target")
     out.unlink(missing_ok=True)
     options = ["--model", arguments.model, "--device", arguments.device, "--compute", compute, "--beam", str(beam)]

@@ -1,4 +1,4 @@
-"""Fit and judge the confidence of sentences: how probable a good translation is, given the model's own probabilities.
+"""Fit and evaluate the confidence of sentences: the probability of a good translation, given the model's probabilities.
 
     python benchmarks/confidence.py features --model en-de --source newstest2013.en --reference newstest2013.de \
         --hypothesis results/en-de/newstest2013.hyp.gz --limit 1000 \
@@ -7,7 +7,8 @@
         --test results/confidence/features/en-de-{newstest2014,tatoeba-test}.json.gz -o results/confidence/en-de.json
 
 A translation counts as right when its chrF against the reference is RIGHT or more. A sentence is called sure when its
-confidence is SURE or more. The fit is logistic regression on valid; everything that is reported is of the test file.
+confidence is SURE or more. The logistic regression is fitted on the
+validation files; the report is of the test files.
 """
 
 import argparse
@@ -27,7 +28,7 @@ BINS = 10
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file, .gz too."""
+    """Read the lines of a file, which may end in .gz."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     return data.decode().removesuffix("\n").split("\n")
 
@@ -53,7 +54,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def rows_of(path: Path) -> list[dict[str, float]]:
-    """What `measure` wrote."""
+    """Read what `measure` wrote."""
     found: list[dict[str, float]] = json.loads(gzip.decompress(path.read_bytes()))
     return found
 
@@ -84,7 +85,7 @@ def area(score: np.ndarray, y: np.ndarray) -> float:
 
 
 def judge(p: np.ndarray, y: np.ndarray) -> dict[str, object]:
-    """How good the confidence is: calibration, separation, and what is called sure."""
+    """Measure calibration, separation, and the share that is called sure."""
     edges = np.minimum((p * BINS).astype(int), BINS - 1)
     bins = [
         {"from": b / BINS, "sentences": int((edges == b).sum()), "right": round(float(y[edges == b].mean()), 3)}

@@ -1,9 +1,9 @@
-"""One system of decode_speed.py's comparison on a real file, in a process of its own, so that nothing else counts.
+"""Run one system of decode_speed.py's comparison on a real file, in its own process.
 
     python benchmarks/decode_file.py SYSTEM EXPORTS SOURCE OUT
 
-EXPORTS holds the folders that `onehop export` wrote: ct2 and hf. A system imports what it needs and no more. Beam 4 and
-|Y|^0.6 everywhere; only the naive loop is greedy, which spares it three quarters of the work.
+EXPORTS holds the folders that `onehop export` wrote: ct2 and hf. A system imports only what it needs. All systems use
+beam 4 and |Y|^0.6, except the naive loop: it is greedy, which saves it three quarters of the work.
 """
 
 import sys
@@ -23,13 +23,13 @@ def main() -> None:
 
 
 def batches(lines: list[str]) -> Iterator[list[str]]:
-    """As they stand in the file."""
+    """Split the lines into batches in their order."""
     for begin in range(0, len(lines), BATCH):
         yield lines[begin : begin + BATCH]
 
 
 def ctranslate2_readme(exports: Path, lines: list[str]) -> Iterator[str]:
-    """The two lines of its README. The whole file in one call, as they have it, does not fit into memory."""
+    """Call CTranslate2 as its README does, in batches. The whole file in one call does not fit into memory."""
     import ctranslate2
 
     translator, tokenizer = ctranslate2.Translator(str(exports / "ct2")), tokenizer_of(exports)
@@ -40,7 +40,7 @@ def ctranslate2_readme(exports: Path, lines: list[str]) -> Iterator[str]:
 
 
 def ctranslate2_tuned(exports: Path, lines: list[str]) -> Iterator[str]:
-    """Two workers, batches by tokens; it sorts by length itself when the batch has a greatest size."""
+    """Call CTranslate2 with two workers and batches by tokens; with a maximum batch size it sorts by length."""
     import ctranslate2
 
     translator = ctranslate2.Translator(str(exports / "ct2"), inter_threads=2, intra_threads=1)
@@ -52,7 +52,7 @@ def ctranslate2_tuned(exports: Path, lines: list[str]) -> Iterator[str]:
 
 
 def marian(exports: Path, lines: list[str]) -> Iterator[str]:
-    """As its page in Hugging Face's documentation shows."""
+    """Translate as the documentation of Hugging Face shows."""
     from transformers import MarianMTModel, MarianTokenizer, logging
 
     logging.set_verbosity_error()
@@ -66,7 +66,7 @@ def marian(exports: Path, lines: list[str]) -> Iterator[str]:
 
 
 def naive_torch(exports: Path, lines: list[str]) -> Iterator[str]:
-    """What one writes first: everything again for every token, the most probable token taken."""
+    """Decode greedily and recompute the whole prefix for every token."""
     import torch
 
     from onehop.decoding.torch_engine import padded
@@ -88,7 +88,7 @@ def naive_torch(exports: Path, lines: list[str]) -> Iterator[str]:
 
 
 def tokenizer_of(exports: Path) -> Any:
-    """onehop's tokenizer, which lies beside the exported model."""
+    """Return onehop's tokenizer, which lies beside the exported model."""
     from onehop.text.tokenizer import Tokenizer
 
     return Tokenizer((exports / "ct2" / "tokenizer.model").read_bytes())

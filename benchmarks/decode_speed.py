@@ -1,17 +1,17 @@
-"""Translation speed on this machine's CPU: onehop beside CTranslate2 by itself and Hugging Face Marian.
+"""Measure translation speed on this machine's CPU: onehop beside CTranslate2 and Hugging Face Marian.
 
     python benchmarks/decode_speed.py [--rounds 5] [-o results/decode_speed.json]
     python benchmarks/decode_speed.py --file NEWS.en NEWS.de [--model en-de] [--rounds 3] [-o results/decode_file.json]
 
-Without --file: the paper's base shape with random weights, the same in every system through onehop's own exports.
-Sources of 25 tokens, outputs of exactly 25: the weights are made so that nothing ends a sentence before. One call of
-each system in turn, one thread each; medians of CPU seconds, which a busy machine disturbs least. CTranslate2 is called
-as its README shows.
+Without --file, every system runs the paper's base shape with the same random weights, through onehop's exports.
+Sources and outputs have exactly 25 tokens: the weights suppress EOS. The systems take turns, on one thread each.
+The result is the median of CPU seconds, which other work on the machine disturbs least. CTranslate2 is called as
+its README shows.
 
-With --file: a real file of all lengths through `onehop translate` and the systems of decode_file.py, each a process of
-its own, one after the other. `--small` adds a second model as onehop-small. Systems in float32 get a sample of the
-lines. The figures are written after every system. What a process takes for a single line, its
-start, is taken off before tokens are divided by seconds; tokens are those of onehop's tokenizer everywhere.
+With --file, `onehop translate` and the systems of decode_file.py translate a real file, one after the other, each
+in its own process. `--small` adds a second model as onehop-small. Systems in float32 get a sample of the lines. The
+figures are written after every system. The time of a single line, the start, is subtracted before tokens are
+divided by seconds. Tokens are those of onehop's tokenizer for every system.
 """
 
 import argparse
@@ -61,11 +61,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--file", type=Path, nargs=2, metavar=("SOURCE", "REFERENCE"))
-    parser.add_argument("--model", default="en-de", help="With --file: what translates it.")
+    parser.add_argument("--model", default="en-de", help="With --file: the systems to run.")
     parser.add_argument("--small", help="With --file: the model of the systems onehop-small and onehop-small-greedy.")
-    parser.add_argument("--every", type=int, default=1, help="With --file: only every so many-th line.")
-    parser.add_argument("--sample", type=int, default=20, help="With --file: for float32 every so many-th of those.")
-    parser.add_argument("--threads", type=int, help="With --file: of each process; otherwise one a core.")
+    parser.add_argument("--every", type=int, default=1, help="With --file: only every N-th line.")
+    parser.add_argument(
+        "--sample", type=int, default=20, help="With --file: every N-th of those lines for systems in float32."
+    )
+    parser.add_argument("--threads", type=int, help="With --file: threads of each process. Default: one per core.")
     parser.add_argument("--systems", nargs="+", default=[*ON_ALL, *SAMPLED], choices=[*ON_ALL, *SAMPLED, *MORE])
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
@@ -80,7 +82,7 @@ def main() -> None:
 def on_fixed_lengths(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     logging.set_verbosity_error()
-    engine_module.MORE_THAN_SOURCE = 0  # outputs as long as the sources, and no longer
+    engine_module.MORE_THAN_SOURCE = 0  # outputs are as long as the sources
     stored = random_model()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ONEHOP_CACHE"] = folder
@@ -97,7 +99,7 @@ def on_fixed_lengths(arguments: argparse.Namespace) -> None:
 
 
 def random_model() -> StoredModel:
-    """Base shape; the last norm puts a constant into every output vector that speaks against the end mark alone."""
+    """Build the base shape with a constant in every output vector, by the last norm, that suppresses EOS alone."""
     draw = np.random.default_rng(1)
     words = ["".join(map(chr, draw.integers(97, 123, n))) for n in draw.integers(2, 9, 60_000)]
     texts = [" ".join(words[i : i + 20]) for i in range(0, len(words), 20)]
@@ -117,7 +119,7 @@ def random_model() -> StoredModel:
 
 
 def make_systems(stored: StoredModel, folder: Path) -> dict[str, Call]:
-    """Every system as a call on ids that returns how many tokens it wrote."""
+    """Return each system as a call on ids that returns the number of tokens it wrote."""
     file = folder / "model.safetensors"
     write_model(file, stored)
     for name, writer in (("hf", to_huggingface), ("ct2", to_ctranslate2)):
@@ -164,7 +166,7 @@ def by_marian(model: MarianMTModel, ids: list[list[int]], beam: int) -> int:
 
 
 def measure(systems: dict[str, Call], size: int, beam: int, rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of each call, in turn; the first turn warms up."""
+    """Return the CPU seconds of each call, in turn; the first turn warms up."""
     draw = np.random.default_rng(2)
     times: dict[str, list[float]] = {name: [] for name in systems}
     for turn in range(rounds + 1):
@@ -187,7 +189,7 @@ def report(rows: dict[str, dict[str, list[float]]]) -> None:
 
 # --- a real file ----------------------------------------------------------------------------------------------
 
-# A process counts the memory of the one that started it as its own, so a small one starts and measures it.
+# The peak memory of a child includes its parent's at the fork, so a small process starts and measures it.
 MEASURE = """
 import json, resource, subprocess, sys, time
 began = time.perf_counter()
@@ -199,7 +201,7 @@ print(json.dumps({"status": status, "wall": wall, "cpu": cpu, "megabytes": used.
 
 
 class Lines:
-    """Lines of a file that was written for the systems, and their references."""
+    """Lines of a file, written for the systems, and their references."""
 
     def __init__(self, file: Path, sources: list[str], references: list[str]) -> None:
         self.file, self.references = file, references
@@ -244,7 +246,7 @@ def write_rows(arguments: argparse.Namespace, rows: dict[str, Any], turns: list[
 
 
 def write_exports(model: Path, folder: Path, small: str | None) -> Tokenizer:
-    """The model files and what the other systems read."""
+    """Write the model files and the exports that the other systems read."""
     stored = read_model(model)
     write_model(folder / "model.safetensors", stored)
     if small is not None:
@@ -258,8 +260,8 @@ def write_exports(model: Path, folder: Path, small: str | None) -> Tokenizer:
 def on_system(
     system: str, folder: Path, files: dict[str, Lines], tokenizer: Tokenizer, threads: int | None
 ) -> dict[str, float]:
-    """A system once on its file, and once on a single line."""
-    process(folder, system, files["one"], threads)  # what a first start has to make is made
+    """Run a system once on its file and once on a single line."""
+    process(folder, system, files["one"], threads)  # the first run fills the caches
     lines = files["sample" if system in SAMPLED else "all"]
     start, work = (process(folder, system, file, threads) for file in (files["one"], lines))
     texts = (folder / "out").read_text(encoding="utf-8").split("\n")[:-1]
@@ -278,7 +280,7 @@ def on_system(
 
 
 def process(folder: Path, system: str, lines: Lines, threads: int | None) -> dict[str, float]:
-    """Wall time, CPU time and greatest memory of a process, which may use all cores if nothing else is said."""
+    """Return wall time, CPU time and peak memory of a process, which may use all cores by default."""
     if system.startswith("onehop"):
         engine = "torch" if "torch" in system else "auto"
         model = folder / ("small.safetensors" if "small" in system else "model.safetensors")
@@ -298,7 +300,7 @@ def process(folder: Path, system: str, lines: Lines, threads: int | None) -> dic
 
 
 def file_row(turns: list[dict[str, float]]) -> dict[str, float]:
-    """Medians over the turns."""
+    """Return medians over the turns."""
     middle = {key: statistics.median(t[key] for t in turns) for key in turns[0]}
     return {
         "sentences": middle["sentences"],

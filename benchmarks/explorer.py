@@ -1,13 +1,12 @@
-"""How long the explorer takes: a trace of a 12-word sentence, the page's file, and its first picture in the browser.
+"""Measure the explorer: a trace of a 12-word sentence, the page's file, and the first picture in the browser.
 
     python benchmarks/explorer.py [-m MODEL] [--threads N] [--rounds 9] [--page] [-o results/explorer.json]
 
-Without -m: the paper's base shape with 16,000 pieces and random weights, a source of 16 tokens and an output of 16,
-about what 12 English words and their German translation take. Medians of wall seconds, and of CPU seconds, which a busy
-machine disturbs less; the first trace of a process, which also prepares what all others share, is told apart. --page
-opens the page, served and as a file, in Chromium. The first picture is timed by the browser's own clock, from the
-beginning of the navigation to the frame that holds a figure; a driver outside learns of it only when the page has time
-to answer.
+Without -m, the model has the paper's base shape with 16,000 tokens and random weights. Source and output have 16
+tokens, about what 12 English words and their German translation need. The results are medians of wall and CPU
+seconds; the first trace of a process, which includes one-time work, is listed separately. --page opens the page in
+Chromium, served and as a file. The browser's clock times the first picture, from the start of the navigation to the
+frame that shows a figure. An outside driver would see that frame later, once the page is idle.
 """
 
 import argparse
@@ -35,13 +34,13 @@ from onehop.storage.model_io import write_model
 from onehop.text.tokenizer import EOS, Tokenizer
 
 SENTENCE = "The animal didn't cross the street because it was much too tired."
-TOKENS = 15  # and the end mark
+TOKENS = 15  # and EOS
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-m", "--model", help="a model file or an installed model")
-    parser.add_argument("--threads", type=int, help="of torch; otherwise its own choice")
+    parser.add_argument("--threads", type=int, help="torch's threads. Default: torch's choice")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--page", action="store_true", help="also open the page in Chromium")
     parser.add_argument("-o", "--out", type=Path)
@@ -65,7 +64,7 @@ def main() -> None:
 
 
 def random_tracer(folder: Path) -> tuple[Tracer, str]:
-    """Base shape with weights that end no sentence, and a text of so many pieces; outputs are as long as sources."""
+    """Build the base shape with weights that suppress EOS, and a text of this many tokens."""
     draw = np.random.default_rng(1)
     words = ["".join(map(chr, draw.integers(97, 123, n))) for n in draw.integers(2, 9, 60_000)]
     tokenizer = Tokenizer.learn(
@@ -74,7 +73,7 @@ def random_tracer(folder: Path) -> tuple[Tracer, str]:
     torch.manual_seed(1)
     model = Transformer(ModelSettings(), tokenizer.vocab_size)
     with torch.no_grad():
-        # The last norm adds to every output a direction that speaks against the end mark alone.
+        # The last norm adds a direction to every output that suppresses EOS alone.
         direction = torch.nn.functional.normalize(torch.randn(model.settings.d_model), dim=0)
         model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(10 * direction)
         model.embedding.weight[EOS] = -10 * direction
@@ -94,7 +93,7 @@ def random_tracer(folder: Path) -> tuple[Tracer, str]:
 
 
 def text_of(tokenizer: Tokenizer, words: list[str]) -> str:
-    """The first words that make exactly so many pieces."""
+    """Return the first words that make exactly this many tokens."""
     texts = (" ".join(words[i : i + n]) for i in range(0, len(words), 12) for n in range(1, 12))
     return next(text for text in texts if len(tokenizer.encode(text)) == TOKENS)
 
@@ -119,7 +118,7 @@ def trace_times(tracer: Tracer, text: str, rounds: int) -> dict[str, float | int
 
 
 def page_times(explorer: Explorer, text: str, folder: Path, rounds: int) -> dict[str, float | int]:
-    """What the page weighs, and seconds to its first figure."""
+    """Return the page's size and the seconds to its first figure."""
     import uvicorn
     from playwright.sync_api import sync_playwright
     from starlette.applications import Starlette
@@ -154,7 +153,7 @@ WATCH = """new MutationObserver((_, observer) => {
 
 
 def first_picture(browser: object, address: str) -> float:
-    """Of a fresh page."""
+    """Time the first picture of a new page."""
     page = browser.new_page()
     page.add_init_script(WATCH)
     page.goto(address, wait_until="commit")

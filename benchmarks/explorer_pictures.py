@@ -1,9 +1,11 @@
-"""Pictures of the explorer's page, to be looked at: every figure, wide and narrow, light and dark.
+"""Take screenshots of every figure of the explorer's page, wide and narrow, light and dark.
 
     onehop explore "The cat sat because it was sleepy." --export page.html
     python benchmarks/explorer_pictures.py page.html pictures/
 
-An address's state may follow: python benchmarks/explorer_pictures.py page.html pictures/ "role=cross&layer=6&head=3"
+A state for the address may follow:
+
+    python benchmarks/explorer_pictures.py page.html pictures/ "role=cross&layer=6&head=3"
 """
 
 import shutil
@@ -22,7 +24,7 @@ def take(browser: Browser, address: str, width: int, scheme: str, folder: Path) 
     page.goto(address)
     page.wait_for_selector("#page[data-ready]")
     page.screenshot(path=folder / f"top-{width}-{scheme}.png")
-    page.add_style_tag(content=".bar { position: static !important; }")  # else it lies over what is scrolled to
+    page.add_style_tag(content=".bar { position: static !important; }")  # otherwise it covers what is scrolled to
     for figure in page.locator("figure").all():
         figure.screenshot(path=folder / f"{figure.get_attribute('data-figure')}-{width}-{scheme}.png")
     page.close()

@@ -1,12 +1,13 @@
-"""The static site beside the torch engine: the same translations, the same tensors, and how long a visitor waits.
+"""Compare the static site with the torch engine: translations, tensors, and how long a visitor waits.
 
     python benchmarks/explorer_site.py [-m en-de] [--sentences 50] [-o results/explorer_site.json]
 
-Sentences are taken evenly from everyday.tsv. Every one is translated by the site's JavaScript in Chromium, with the
-network cut, and by the torch engine. Of the first five all tensors are compared; an error is told as a share of the
-tensor's largest number, if that is above 1. Times are by the browser's own clock from the beginning of the navigation,
-from a static server on the same machine: the first visit, and one with the model in the browser's cache. `translation`
-and `figures` are the stored example's, `own_translation` is of a sentence that the model translates.
+Sentences are spread evenly over everyday.tsv. The site's JavaScript in Chromium, with the network cut, and the
+torch engine translate each. All tensors of the first five are compared. An error is relative to the tensor's
+largest magnitude if that is above 1. The browser's clock gives the times, from the start of the navigation, with a
+static server on the same machine. There is a first visit, and one with the model in the browser's cache.
+`translation` and `figures` are those of the stored example; `own_translation` is a sentence that the model
+translates.
 """
 
 import argparse
@@ -60,7 +61,7 @@ SWEEP = """async (text) => {
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """As `python -m http.server`, without a word."""
+    """`python -m http.server` without a log."""
 
     def log_message(self, *_) -> None:
         pass
@@ -96,7 +97,7 @@ def main() -> None:
 
 
 def visit(site: Path, texts: list[str]) -> dict:
-    """What a visitor gets: times of two visits, and every sentence's trace with the network cut."""
+    """Measure two visits, and trace every sentence with the network cut."""
     handler = functools.partial(Quiet, directory=site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as playwright:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -113,7 +114,7 @@ def visit(site: Path, texts: list[str]) -> dict:
             times[name] = {**page.evaluate("window.times"), "own_translation": own}
         context.set_offline(True)
         found = [page.evaluate(ASK, [text, i < COMPARED]) for i, text in enumerate(texts)]
-        times["heads_seconds"] = page.evaluate(SWEEP, SWEPT + " ")  # the space: the stored example is not asked for
+        times["heads_seconds"] = page.evaluate(SWEEP, SWEPT + " ")  # the space avoids the stored example
         times["words_85_seconds"] = page.evaluate(ASK, [LONG, False])["seconds"]
         browser.close()
         server.shutdown()
@@ -121,7 +122,7 @@ def visit(site: Path, texts: list[str]) -> dict:
 
 
 def compared(tracer: Tracer, texts: list[str], found: list[dict]) -> dict:
-    """How many translations are the torch engine's, and how far apart the scores of the others are."""
+    """Count translations equal to the torch engine's, and compare their scores."""
     translator = tracer.translator
     ids = [translator.tokenizer.encode(text) for text in texts]
     options, engine = translator.with_defaults(None), translator.reference
@@ -149,7 +150,7 @@ def compared(tracer: Tracer, texts: list[str], found: list[dict]) -> dict:
 
 
 def errors(tracer: Tracer, texts: list[str], found: list[dict]) -> dict:
-    """The largest error of a tensor as a share of its largest number, and of how many tensors."""
+    """Return the largest relative error of a tensor and the number of tensors."""
     worst, name_of_worst, count = 0.0, "", 0
     for text, here in zip(texts, found, strict=False):
         trace = tracer.trace(text)

@@ -1,15 +1,12 @@
-"""What a slider step, a hover, the sweep over all heads and a text of 85 words cost the explorer's page, in Chromium.
+"""Measure what a slider step, a hover, the sweep over all heads and a text of 85 words cost the explorer's page.
 
     OMP_WAIT_POLICY=passive python benchmarks/explorer_work.py [-m en-de] [--steps 8] [-o results/explorer_work.json]
 
-A figure is scrolled into sight. Then each of its sliders is moved and some of its words are hovered, `--steps` times.
-The cost is the main thread's CPU time from the event to the end of the next frame, by thread ticks of
-`Performance.getMetrics`, less that of the same wait without an event. CPU time is little disturbed by a busy machine.
-Wall times are disturbed, so the load of the machine is written beside each result. The sweep and the long text have
-the CPU seconds of the server too.
-
-Each result is printed and written to -o at once. The same command resumes a stopped run:
-give the same -o again.
+Each figure is scrolled into view in Chromium. Then each of its sliders is moved and some of its words are hovered,
+`--steps` times. The cost is the main thread's CPU time from the event to the end of the next frame, by thread ticks of
+`Performance.getMetrics`, less that of the same wait without an event. A busy machine hardly changes CPU time. It does
+change wall times, so the load is written beside each result. The sweep and the long text have the server's CPU seconds
+too. Each result is printed and written to -o at once. The same command with the same -o resumes a stopped run.
 """
 
 import argparse
@@ -65,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-m", "--model", default="en-de")
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--figures", nargs="*", help="their names, and answer for the top; otherwise all")
+    parser.add_argument("--figures", nargs="*", help="figures by name, and answer for the top. Default: all")
     parser.add_argument("-o", "--out", type=Path)
     asked = parser.parse_args()
     results = Results.open(asked.out, {"model": asked.model, "steps": asked.steps})
@@ -87,7 +84,7 @@ def main() -> None:
 
 
 def measure(page, results: "Results", asked: argparse.Namespace) -> None:
-    """Whatever is not there yet."""
+    """Measure what is still missing."""
     work = Work(page, asked.steps)
     names = page.eval_on_selector_all("figure[data-figure]", "all => all.map(f => f.dataset.figure)")
     for name in asked.figures or ["answer", *names]:
@@ -105,17 +102,17 @@ class Results:
 
     @classmethod
     def open(cls, file: Path | None, asked: dict) -> "Results":
-        """Those in the file, if it was asked for the same; otherwise none."""
+        """Read the file's results, if its settings and machine are the same."""
         fresh = {**asked, "machine": machine(), "results": {}}
         if file is None or not file.is_file():
             return cls(file, fresh)
         found = json.loads(file.read_text(encoding="utf-8"))
         if any(found.get(key) != fresh[key] for key in (*asked, "machine")):
-            raise SystemExit(f"{file} was measured otherwise or elsewhere. Give -o another file, or remove it.")
+            raise SystemExit(f"{file} has other settings or another machine. Give -o another file, or remove it.")
         return cls(file, found)
 
     def add(self, name: str, measured: Callable[[], dict]) -> None:
-        """Measure, unless it is there already; print it and write it."""
+        """Measure, print and write a result, unless it exists."""
         if name in self.found["results"]:
             return
         result = {**measured(), "load": round(os.getloadavg()[0], 1)}
@@ -140,7 +137,7 @@ class Work:
         return {m["name"]: m["value"] for m in self.session.send("Performance.getMetrics")["metrics"]}
 
     def spent(self, script: str, argument: list | None = None) -> dict[str, float]:
-        """Milliseconds that a script and the frame after it take: in all, and by kind of work."""
+        """Return the milliseconds of a script and the frame after it, in all and by kind of work."""
         before = self.metrics()
         self.page.evaluate(script, argument)
         after = self.metrics()
@@ -148,12 +145,12 @@ class Work:
         return {kind: 1000 * (after[metric] - before[metric]) for kind, metric in KINDS.items()}
 
     def settle(self) -> None:
-        """Wait until nothing is left to draw: figures out of sight are drawn after a pause."""
+        """Wait until nothing is left to draw: figures out of view are drawn after a pause."""
         self.page.wait_for_timeout(SETTLE_MS)
         self.page.wait_for_selector("#page[data-ready]")
 
     def summary(self, script: str, arguments: list[list]) -> dict:
-        """Main-thread milliseconds per event, less what waiting itself costs."""
+        """Return main-thread milliseconds per event, less the cost of waiting."""
         waits = [self.spent("async () => await frame()") for _ in range(3)]
         waited = {kind: statistics.median(wait[kind] for wait in waits) for kind in KINDS}
         costs = [
@@ -165,7 +162,7 @@ class Work:
         return {**medians, "worst_ms": worst, "steps": len(costs)}
 
     def of_figure(self, name: str) -> dict:
-        """Its sliders and a hover over its words, while it is in sight."""
+        """Measure a figure's sliders and a hover over its words while it is in view."""
         place = name if name == "answer" else f"figure-{name}"
         element = self.page.locator(f"#{place}")
         element.evaluate("e => e.scrollIntoView({ behavior: 'instant' })")

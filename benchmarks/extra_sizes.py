@@ -1,8 +1,8 @@
-"""How large each extra is: the files of its packages, and of theirs, that the base install does not have.
+"""Measure the size of each extra: the files of its packages and their dependencies that the base install lacks.
 
     python benchmarks/extra_sizes.py [-o results/extra_sizes.json]
 
-Run it where every extra is installed. Sizes are those that the packages' own lists of files name, in MB of 2²⁰ bytes.
+Run it where every extra is installed. Sizes are summed over the files that each package lists, in MB of 2²⁰ bytes.
 """
 
 import argparse
@@ -37,12 +37,12 @@ def main() -> None:
 
 
 def named(package: str) -> str:
-    """The name of a package as PyPI spells it."""
+    """Return the name of a package as PyPI normalises it."""
     return re.sub(r"[-_.]+", "-", package).lower()
 
 
 def needed(wishes: list[str], installed: dict[str, Distribution]) -> set[str]:
-    """The packages that some requirements bring on this machine."""
+    """Return the packages that these requirements install on this machine."""
     todo, seen = [Requirement(wish) for wish in wishes], set()
     while todo:
         wish = todo.pop()

@@ -1,18 +1,18 @@
-"""Whether terms, names, the address of the reader and short strings come out as they should.
+"""Check that terms, names, the form of address and short strings are translated as required.
 
     python benchmarks/faithful.py terms heldout names formality short --model en-de -o results/faithful/en-de.json
 
-- terms: the lines of terms.tsv, each with a term or a word to keep. Met means: in the translation as whole words,
-  where the words of a glossary may be inflected (`Term.met`). "before" takes the best hypothesis of the beam that has
-  the term, without tags and second tries. Other directions have files of their own, terms-en-fr.tsv and so on.
-- heldout: the same for terms_heldout.tsv, which was written when the rules were done. English to German alone.
-- names: each name of names.txt in one of 20 frames of the source language. Kept means: in the translation, letter for
-  letter, a genitive s allowed. "before" is the translation of the sentence alone.
+- terms: the lines of terms.tsv, each with a term or a word to keep. A term is met if the translation has it as whole
+  words; words of a glossary may be inflected (`Term.met`). "before" takes the best hypothesis of the beam that has the
+  term, without tags and a second search. Other directions have their own files, such as terms-en-fr.tsv.
+- heldout: the same for terms_heldout.tsv, which was written after the rules were fixed. English to German only.
+- names: each name of names.txt in one of 20 frames of the source language. A name is kept if it is in the translation
+  unchanged; a genitive s is allowed. "before" is the translation without a second search.
 - names_sample: the same with every third name, for a busy machine.
-- names_heldout: 100 other names in ten other frames, which were written when the rules were done. English alone.
-- formality: sentences that address the reader, with and without --formality, and a mail of ten sentences. Counted is
-  how many address the reader in either way, as `onehop.text.formality` tells it.
-- short: the lines of short_strings.tsv. Right means: one of the given translations, letter for letter. German alone.
+- names_heldout: 100 other names in ten other frames, which were written after the rules were fixed. English only.
+- formality: sentences that address the reader, with and without --formality, and a mail of ten sentences. It counts the
+  formal and the informal ones, as `onehop.text.formality` classifies them.
+- short: the lines of short_strings.tsv. A translation is right if it equals one of those given. German only.
 """
 
 import argparse
@@ -93,7 +93,7 @@ Merci, {}, pour votre aide.
 Ce livre appartient à {}.""",
 }
 
-# Of the names of names_heldout.txt, for English alone.
+# Frames for names_heldout.txt; English only.
 OTHER_FRAMES = """{} has never been to Paris.
 Where did {} put the scissors?
 We invited {} and her brother to dinner.
@@ -107,17 +107,17 @@ My aunt is older than {}.
 
 
 def rows_of(name: str) -> list[list[str]]:
-    """The lines of a table without its head."""
+    """Read the rows of a table without its header."""
     return [line.split("\t") for line in (HERE / name).read_text(encoding="utf-8").splitlines()[1:]]
 
 
 def lines_of(name: str) -> list[str]:
-    """The lines of a text."""
+    """Read the lines of a text."""
     return (HERE / name).read_text(encoding="utf-8").splitlines()
 
 
 def terms(translator: Translator, plain: SentenceTranslator, file: str | None = None) -> dict[str, Any]:
-    """Terms met before and after."""
+    """Count the terms met without and with the feature."""
     pair = f"{translator.source}-{translator.target}"
     rows = rows_of(file or ("terms.tsv" if pair == "en-de" else f"terms-{pair}.tsv"))
     beams = plain.n_best([row[3] for row in rows], SearchOptions(n_best=4))
@@ -160,7 +160,7 @@ def names(translator: Translator, plain: SentenceTranslator, file: str = "names.
 
 
 def addresses(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
-    """How many sentences address the reader in which way, as asked and unasked."""
+    """Count formal and informal sentences, with and without the option."""
     found: dict[str, Any] = {}
     for name in ("formality.txt", "mail.txt"):
         texts, counts, written = lines_of(name), {}, {}
@@ -175,7 +175,7 @@ def addresses(translator: Translator, plain: SentenceTranslator) -> dict[str, An
 
 
 def short(translator: Translator, plain: SentenceTranslator) -> dict[str, Any]:
-    """Short strings that come out as such."""
+    """Count the short strings that are translated as given."""
     rows = rows_of("short_strings.tsv")
     results = translator.translate([english for _, english, _ in rows])
     wrong = [
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="+", choices=list(PARTS))
     parser.add_argument("--model", default="en-de")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("-o", "--out", type=Path, required=True, help="parts that it has already are kept")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="parts that the file has already are kept")
     args = parser.parse_args()
     translator = Translator(args.model, engine="ctranslate2", threads=args.threads)
     plain = SentenceTranslator.load(args.model, engine="ctranslate2", threads=args.threads)

@@ -1,9 +1,9 @@
-"""One SHA-256 for each thing that a refactoring must not change, all through the command line.
+"""Print a SHA-256 for each output that a refactoring must not change, all through the command line.
 
     python benchmarks/fingerprint.py [-o FILE.json] [--skip-torch]
 
-Two versions of the code with equal output train the same weights, write the same translations with the same scores,
-record the same trace and serve the same paths. Compare runs on the same machine: processors differ in last bits.
+Two versions of the code with equal hashes train the same weights, write the same translations with the same scores,
+record the same trace and serve the same paths. Compare runs on one machine: processors differ in the last bits.
 """
 
 import argparse
@@ -33,7 +33,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--out", type=Path)
-    parser.add_argument("--skip-torch", action="store_true", help="leave out the slow translations by torch")
+    parser.add_argument("--skip-torch", action="store_true", help="skip the slow translations by torch")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = fingerprint(Path(folder), torch=not arguments.skip_torch)
@@ -57,7 +57,7 @@ def fingerprint(folder: Path, *, torch: bool) -> dict[str, str]:
 
 
 def write_pairs(path: Path) -> None:
-    """Real sentences with their words in reverse: enough to train on, whatever is learned."""
+    """Write real sentences with their words reversed: enough text for a training."""
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     path.write_text("".join(f"{line}\t{' '.join(reversed(line.split()))}\n" for line in lines), encoding="utf-8")
 
@@ -80,14 +80,14 @@ def training(preset: str, steps: int, folder: Path) -> str:
 def translations(engine: str) -> str:
     written = onehop("translate", "-i", SENTENCES, "--engine", engine, "--json", "--threads", 1)
     lines = [json.loads(line) for line in written.removesuffix("\n").split("\n")]
-    for line in lines:  # new in 0.2.0; without them hashes can be compared with those of versions before
+    for line in lines:  # new in 0.2.0; without them hashes stay comparable with older versions
         for key in ("models", "via"):
             line.pop(key, None)
     return sha256("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode())
 
 
 def openapi() -> str:
-    """The description that a server gives of itself."""
+    """Return the server's OpenAPI description."""
     command = [sys.executable, "-m", "onehop", "serve", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as server:
         assert server.stderr is not None

@@ -1,15 +1,16 @@
-"""Decoding on one GPU: onehop's graphs beside Hugging Face Marian, the same weights in both.
+"""Measure decoding on one GPU: onehop's CUDA graphs beside Hugging Face Marian, with the same weights.
 
     python benchmarks/gpu_decode.py [--rounds 20] [-o results/gpu_decode.json] [--all] [--profile]
     python benchmarks/gpu_decode.py --model MODEL --source FILE [--reference FILE] [-o FILE]
 
-First what must hold: in float32 the graphs give the translations of the plain search, on the GPU and on the CPU; in
-bfloat16 the share that agrees is said. Then the time: the paper's base shape with random weights and a vocabulary of
-37,000, sources and outputs of exactly 28 tokens, since the weights are made so that nothing ends a sentence before.
-One call of each system in turn: the median of wall seconds over the rounds and their spread, which is the range of the
-middle 80% over the median. What counts is the ratio within a run. The file is written after each row. `--all` adds the
-search without kernels and without graphs, `--tiny` rehearses it all on a CPU. With a model and a text: how many
-translations agree between float32 and bfloat16, the time, and BLEU.
+First it checks agreement: in float32 the graphs give the translations of the plain search, on the GPU and on the
+CPU. In bfloat16 it reports the share that agrees. Then it measures time, with the paper's base shape, random
+weights and a vocabulary of 37,000. Sources and outputs have exactly 28 tokens: the weights suppress EOS.
+
+The systems take turns. The results are the median of wall seconds and their spread: the range of the middle 80%
+over the median. Only ratios within a run are meaningful. The file is written after each row. `--all` adds the
+search without kernels and without graphs, and `--tiny` rehearses everything on a CPU. With a model and a text, it
+reports how many translations agree between float32 and bfloat16, the time, and BLEU.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def report_speed(arguments: argparse.Namespace) -> None:
     result: dict[str, Any] = {"machine": machine(), "length": LENGTH, "vocabulary": vocab}
     result["rows"] = {}
     result["agreement"] = check(Transformer(settings, vocab).eval(), device, 8 if arguments.tiny else 64)
-    engine_module.MORE_THAN_SOURCE = 1  # with the end mark, outputs as long as the sources, and no longer
+    engine_module.MORE_THAN_SOURCE = 1  # with EOS; outputs are as long as the sources
     with tempfile.TemporaryDirectory() as folder:
         systems = make_systems(settings, vocab, device, Path(folder), arguments)
     ours = systems["onehop bfloat16"]
@@ -89,7 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--all", action="store_true", help="without kernels and without graphs too")
     parser.add_argument("-o", "--out", type=Path)
-    parser.add_argument("--tiny", action="store_true", help="a small model on the CPU: does everything run?")
+    parser.add_argument("--tiny", action="store_true", help="rehearse everything with a small model on the CPU")
     parser.add_argument("--alone", action="store_true", help="without Hugging Face")
     parser.add_argument("--profile", action="store_true", help="print the kernels of a step")
     parser.add_argument("--model", type=Path, help="a model file: translate --source instead")
@@ -107,11 +108,11 @@ def name_of(size: int, beam: int) -> str:
     return f"batch {size}, beam {beam}"
 
 
-# --- the same translations ------------------------------------------------------------------------------------
+# --- agreement ------------------------------------------------------------------------------------
 
 
 def check(model: Transformer, device: torch.device, count: int) -> dict[str, dict[str, str]]:
-    """How many sentences come out as the plain search on this device has them, in float32."""
+    """Count the sentences whose translations equal the plain search's on this device in float32."""
     draw = np.random.default_rng(3)
     sentences = [draw.integers(4, model.vocab_size, n).tolist() for n in draw.integers(1, 41, count)]
     few = sentences[: count // 4]
@@ -149,18 +150,18 @@ def translated(engine: TorchEngine, sentences: Sentences, beam: int) -> list[lis
 
 
 def agreeing(one: Sequence[Sequence[Hypothesis]], other: Sequence[Sequence[Hypothesis]]) -> str:
-    """Sentences whose best translations are the same, and how far the scores of those are apart at most."""
+    """Count equal best translations, and the largest difference of their scores."""
     pairs = [(a[0], b[0]) for a, b in zip(one, other, strict=True)]
     same = [(a, b) for a, b in pairs if (a.ids, a.finished, a.looped) == (b.ids, b.finished, b.looped)]
     apart = max((abs(a.score - b.score) for a, b in same), default=0.0)
     return f"{len(same)} of {len(pairs)}, scores within {apart:.1e}"
 
 
-# --- the time -------------------------------------------------------------------------------------------------
+# --- speed -------------------------------------------------------------------------------------------------
 
 
 class Ours:
-    """An engine as a call that says how many tokens it wrote."""
+    """An engine as a call that returns the number of tokens it wrote."""
 
     def __init__(self, engine: TorchEngine) -> None:
         self.engine = engine
@@ -172,7 +173,7 @@ class Ours:
 
 
 class Marian:
-    """Hugging Face's model and its search."""
+    """Hugging Face's model with its search."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -189,7 +190,7 @@ class Marian:
 def make_systems(
     settings: ModelSettings, vocab: int, device: torch.device, folder: Path, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Every system as a call on ids that returns how many tokens it wrote."""
+    """Return each system as a call on ids that returns the number of tokens it wrote."""
     model = endless(settings, vocab)
     weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
     models = {name: copy_of(model).to(device, dtype) for name, dtype in TYPES.items()}
@@ -212,7 +213,7 @@ def make_systems(
 
 
 def endless(settings: ModelSettings, vocab: int) -> Transformer:
-    """The last norm puts a constant into every output vector that speaks against the end mark alone."""
+    """Put a constant into every output vector, by the last norm, that suppresses EOS alone."""
     model = Transformer(settings, vocab)
     with torch.no_grad():
         direction = torch.randn(settings.d_model)
@@ -233,7 +234,7 @@ def sentences_of(size: int, vocab: int, seed: int) -> Sentences:
 
 
 def measure(systems: dict[str, Call], size: int, beam: int, vocab: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call, in turn; the first two turns warm up."""
+    """Return the seconds of each call, in turn; the first two turns warm up."""
     times: dict[str, list[float]] = {name: [] for name in systems}
     for turn in range(rounds + 2):
         sentences = sentences_of(size, vocab, turn)
@@ -249,7 +250,7 @@ def measure(systems: dict[str, Call], size: int, beam: int, vocab: int, rounds: 
 
 
 def summary(times: dict[str, list[float]]) -> dict[str, Any]:
-    """Median and slowest in milliseconds, spread, and how many times as fast as the peer in the same numbers."""
+    """Return median and maximum in milliseconds, the spread, and the ratio to the peer in the same dtype."""
     medians = {name: statistics.median(t) for name, t in times.items()}
     spreads = {}
     for name, t in times.items():
@@ -265,7 +266,7 @@ def summary(times: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def line_of(cell: str, row: dict[str, Any]) -> str:
-    """A row in words."""
+    """Format a row."""
     device, parts = row["device_milliseconds"], []
     for name, median in row["median_milliseconds"].items():
         ratio = row["times_as_fast"].get(name)
@@ -283,7 +284,7 @@ def wait() -> None:
 
 @torch.inference_mode()
 def device_times(engine: TorchEngine, size: int, beam: int) -> dict[str, float]:
-    """Milliseconds of the recorded beginning and of a recorded step, without the host."""
+    """Return the milliseconds of the captured start and of a captured step, without the host."""
     captured = graphs_of(engine, size, beam)
 
     def run(step: Callable[[], None], times: int) -> float:
@@ -307,7 +308,7 @@ def graphs_of(engine: TorchEngine, size: int, beam: int) -> Any:
 
 @torch.inference_mode()
 def profile(engine: TorchEngine, size: int, beam: int) -> None:
-    """The kernels of one step, called by name instead of played as a graph."""
+    """List the kernels of one step, launched one by one instead of replayed as a graph."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as watched
 
@@ -329,7 +330,7 @@ def profile(engine: TorchEngine, size: int, beam: int) -> None:
 
 
 def report_text(arguments: argparse.Namespace) -> None:
-    """Translate a text with the paper's beam in float32, plain and by graphs, and in bfloat16 by graphs."""
+    """Translate a text with the paper's beam: in float32 plain and by graphs, and in bfloat16 by graphs."""
     stored = read_model(arguments.model)
     tokenizer = Tokenizer(stored.tokenizer)
     sentences = tokenizer.encode_batch(arguments.source.read_text(encoding="utf-8").splitlines())
@@ -354,13 +355,13 @@ def report_text(arguments: argparse.Namespace) -> None:
 
 
 def apart(plain: list[str], texts: list[str]) -> dict[int, list[str]]:
-    """The translations that differ, by the number of their line."""
+    """Return the translations that differ, by line number."""
     pairs = enumerate(zip(plain, texts, strict=True), 1)
     return {line: [one, other] for line, (one, other) in pairs if one != other}
 
 
 def timed(engine: TorchEngine, sentences: Sentences) -> tuple[list[list[Hypothesis]], float]:
-    """The second time: by then every graph is recorded."""
+    """Time the second run, when every graph is captured."""
     engine.translate(sentences, SearchOptions(), range(len(sentences)))
     wait()
     began = time.perf_counter()

@@ -1,13 +1,13 @@
-"""What does computing in int8 cost? The same model in int8 and in float32, on a validation set.
+"""Measure the loss of BLEU and chrF by computing in int8 instead of float32, on a validation set.
 
     python benchmarks/int8.py --model MODEL --data FOLDER [--set newstest2013] [--exact FILE] [--json FILE]
 
-FOLDER holds SET.SOURCE and SET.TARGET. A shipped model stores int8 weights, so that the loss is that of rounding the
-activations alone. --exact names the same model with the weights it was trained to, in bfloat16 or float32: then
-float32 computes with those, and the loss is the whole one.
+FOLDER holds SET.SOURCE and SET.TARGET. A shipped model stores int8 weights, so the loss is that of rounding the
+activations. --exact names the same model with its bfloat16 or float32 weights: then float32 computes with those,
+and the loss includes that of rounding the weights.
 
-The set is translated in parts, each of sentences from all over it. The figures so far are written after every part,
-and the translations are kept in FILE.parts until the last: the same command goes on where it was stopped.
+The set is translated in parts, each spread evenly over it. The figures so far are written after every part, and the
+translations stay in FILE.parts until the end, so the same command resumes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Texts = dict[str, list[str]]
 
 
 def report(exact: Sequence[str], rounded: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """Both scores by both metrics, whether they differ, and how many translations are the same."""
+    """Return both scores in both metrics, the significance of the difference, and the number of equal translations."""
     scores: dict[str, Any] = {}
     for name, metric in (("bleu", bleu_metric()), ("chrf", chrf_metric())):
         found = compare(metric, rounded, exact, references)
@@ -43,7 +43,7 @@ def report(exact: Sequence[str], rounded: Sequence[str], references: Sequence[st
 def translated(
     translators: dict[str, SentenceTranslator], sources: Sequence[Sequence[str]], key: dict[str, Any], file: Path | None
 ) -> Iterator[Texts]:
-    """The translations of each part, those of an interrupted run first."""
+    """Yield the translations of each part, those of an interrupted run first."""
     done = finished_parts(file, key)
     yield from done
     if file and not done:
@@ -57,24 +57,24 @@ def translated(
 
 
 def finished_parts(file: Path | None, key: dict[str, Any]) -> list[Texts]:
-    """What an interrupted run of the same models, set and parts has left."""
+    """Read what an interrupted run of the same models, set and parts has saved."""
     if file is None or not file.exists():
         return []
     first, *rest = file.read_text(encoding="utf-8").splitlines(keepends=True)
     if json.loads(first) != key:
-        raise SystemExit(f"{file} is of other models or another set. Remove it, or choose another --json.")
+        raise SystemExit(f"{file} belongs to other models or another set. Remove it, or choose another --json.")
     whole = [line for line in rest if line.endswith("\n")]
-    file.write_text(first + "".join(whole), encoding="utf-8")  # a line that was cut off is translated again
+    file.write_text(first + "".join(whole), encoding="utf-8")  # a truncated line is translated again
     return [json.loads(line) for line in whole]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True, help="model file or installed model")
-    parser.add_argument("--exact", help="the same model with unrounded weights; otherwise MODEL")
+    parser.add_argument("--exact", help="the same model with unrounded weights. Default: MODEL")
     parser.add_argument("--data", type=Path, required=True, help="folder with the set")
     parser.add_argument("--set", default="newstest2013")
-    parser.add_argument("--parts", type=int, default=12, help="how many parts the set is translated in")
+    parser.add_argument("--parts", type=int, default=12, help="number of parts")
     parser.add_argument("--only", type=int, help="stop after N parts")
     parser.add_argument("--json", type=Path, help="write the figures here too")
     chosen = parser.parse_args()
@@ -92,7 +92,7 @@ def main() -> None:
     texts: Texts = {name: [] for name in COMPUTE}
     seen: list[str] = []
     parts = translated(translators, sources[: chosen.only], key, unfinished)
-    for part, expected in zip(parts, references, strict=False):  # more may be there than --only asks for
+    for part, expected in zip(parts, references, strict=False):  # there may be more than --only asks for
         seen += expected
         for name in COMPUTE:
             texts[name] += part[name]

@@ -1,11 +1,11 @@
-"""How many warnings about numbers are needless, and how many changed numbers are caught.
+"""Count needless warnings about numbers, and the changed numbers that are caught.
 
     python benchmarks/missing_numbers.py en de newstest2013=valid/newstest2013 tatoeba-valid=valid/tatoeba \
         --json results/numbers/en-de.json
 
-Each set is NAME=STEM, with the files STEM.SOURCE and STEM.TARGET. A person's translation should bring no warning, so
-each warning is written down to be read. Then one number in digits of each of these translations, one that the source
-has as well, is raised by one: the check should warn of each.
+Each set is NAME=STEM, with the files STEM.SOURCE and STEM.TARGET. A human translation should cause no warning, so
+each warning is saved for review. Then one number in digits that the source has too is raised by one in each of these
+translations: the check should warn each time.
 """
 
 import argparse
@@ -20,7 +20,7 @@ DIGITS = re.compile(r"(?<![\d.,:])\d{1,4}(?![\d]|[.,:]\d)")
 
 
 def raised(source: str, translation: str) -> str | None:
-    """A translation with one number that the source has raised by one; None: there is none, or it is there twice."""
+    """Return a translation with one number of the source raised by one; None without a number that occurs once."""
     for number in DIGITS.finditer(translation):
         if len(re.findall(rf"(?<!\d){number[0]}(?!\d)", translation)) == 1 and re.search(
             rf"(?<![\d.,:]){number[0]}(?!\d|[.,:]\d)", source
@@ -30,7 +30,7 @@ def raised(source: str, translation: str) -> str | None:
 
 
 def judged(sources: list[str], references: list[str], languages: tuple[str, str]) -> dict[str, Any]:
-    """Warnings of the references, and of the same with a number raised."""
+    """Collect the warnings of the references, and of the same with a number raised."""
     pairs = list(zip(sources, references, strict=True))
     warned = [(s, r, missing) for s, r in pairs if (missing := missing_numbers(s, r, languages))]
     silent = [(s, r) for s, r in pairs if not missing_numbers(s, r, languages)]
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("target")
     parser.add_argument("sets", nargs="+", metavar="NAME=STEM")
-    parser.add_argument("--json", type=Path, help="write every warning and every change that passed here")
+    parser.add_argument("--json", type=Path, help="write every warning and every missed change here")
     args = parser.parse_args()
     report: dict[str, Any] = {}
     for name, _, stem in (each.partition("=") for each in args.sets):

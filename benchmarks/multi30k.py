@@ -1,9 +1,9 @@
-"""Multi30k en→de, test2016: train with several seeds, choose nothing on the test set, report mean and spread.
+"""Train on Multi30k en→de with several seeds, and report mean and spread on test2016. Nothing is tuned on the test set.
 
     python benchmarks/multi30k.py --data MULTI30K -o results/multi30k
 
-MULTI30K holds train, val and test_2016_flickr as .en and .de. Writes every translation and results.json. Where the
-published tokenisation is not at hand (sacremoses), `--only translate` there and `--only score` elsewhere.
+MULTI30K holds train, val and test_2016_flickr as .en and .de. It writes every translation and results.json. Where
+sacremoses, the published tokenisation, is missing, run `--only translate` there and `--only score` elsewhere.
 """
 
 import argparse
@@ -25,7 +25,7 @@ SETS = {"val": "val", "test2016": "test_2016_flickr"}
 
 def main() -> None:
     arguments = parse()
-    # What the published scores on this set are computed with; missed before the training, not after.
+    # The published scores on this set use it. Check before the training, not after.
     moses = None if arguments.only == "translate" else Moses("de", normalise=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.only != "score":
@@ -47,7 +47,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("-o", "--out", type=Path, required=True)
-    parser.add_argument("--runs", type=Path, help="where the run folders go; otherwise below OUT")
+    parser.add_argument("--runs", type=Path, help="folder for the run folders. Default: below OUT")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--set", dest="changes", action="append", default=[])
     parser.add_argument("--beam", type=int, default=5)

@@ -1,9 +1,10 @@
-"""How much of a test set stands in the training text? Not whole sentences, which `prepare` leaves out, but large parts.
+"""Measure how much of a test set is in the training text. `prepare` drops whole sentences; this finds large parts.
 
     python benchmarks/overlap.py --train FILE.tsv.xz … --sets FOLDER/NAME … [-o FILE]
 
-For each test sentence: the largest share of its runs of five words that one training line has too. NAME stands for
-NAME.en and NAME.de. Sentences with fewer than three such runs are not counted: everyone says "I do not know what".
+For each test sentence, it finds the largest share of its 5-grams that one training line has too. NAME stands for
+NAME.en and NAME.de. Sentences with fewer than three 5-grams are not counted, because everyone says "I do not know
+what".
 """
 
 import argparse
@@ -21,13 +22,13 @@ SHARES = (0.5, 0.8)
 
 
 def runs(text: str) -> set[str]:
-    """The runs of five words in a text, small letters and no punctuation."""
+    """Return the 5-grams of a text, in lower case and without punctuation."""
     words = re.findall(r"\w+", text.lower())
     return {" ".join(words[i : i + RUN]) for i in range(len(words) - RUN + 1)}
 
 
 class Side:
-    """One language of the test sets, and how much of each sentence was found so far."""
+    """One language of the test sets, and the largest overlap of each sentence so far."""
 
     def __init__(self, sets: Iterable[Path], language: str) -> None:
         self.counts: dict[tuple[str, int], int] = {}
@@ -39,20 +40,20 @@ class Side:
                 self.add((path.name, number), runs(line))
 
     def add(self, place: tuple[str, int], found: set[str]) -> None:
-        """A test sentence."""
+        """Add a test sentence."""
         if len(found) >= FEWEST_RUNS:
             self.counts[place] = len(found)
             for run in found:
                 self.places[run].append(place)
 
     def see(self, text: str) -> None:
-        """A line of the training text."""
+        """Compare a line of the training text."""
         hits = Counter(place for run in runs(text) if run in self.places for place in self.places[run])
         for place, count in hits.items():
             self.best[place] = max(self.best[place], count / self.counts[place])
 
     def report(self, name: str) -> dict[str, int]:
-        """How many sentences of a set were counted, and how many share so much with one line."""
+        """Count the sentences of a set, and those that share this much with one line."""
         counted = [place for place in self.counts if place[0] == name]
         shared = {f"{share:.0%}": sum(self.best[place] >= share for place in counted) for share in SHARES}
         return {"counted": len(counted), **shared}

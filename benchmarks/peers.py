@@ -1,4 +1,4 @@
-"""The systems that training is timed beside: torch.nn.Transformer and Hugging Face Marian, in a model's shape."""
+"""The systems that training speed is compared with: torch.nn.Transformer and Hugging Face Marian."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from onehop.text.tokenizer import BOS, EOS, PAD
 
 
 class TorchTransformer(nn.Module):
-    """torch.nn.Transformer with tied embeddings, as its tutorial puts it together."""
+    """torch.nn.Transformer with tied embeddings, built as in its tutorial."""
 
     def __init__(self, s: ModelSettings, vocabulary: int) -> None:
         super().__init__()
@@ -20,7 +20,9 @@ class TorchTransformer(nn.Module):
         self.dropout = nn.Dropout(s.dropout)
         shape = (s.d_model, s.n_heads, s.n_encoder_layers, s.n_decoder_layers, s.d_ff, s.dropout)
         self.transformer = nn.Transformer(*shape, batch_first=True)
-        for module in self.transformer.modules():  # the paper drops neither attention weights nor the inner layer
+        for (
+            module
+        ) in self.transformer.modules():  # the paper applies no dropout to attention weights or the inner layer
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = 0.0
             if isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):

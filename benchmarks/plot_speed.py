@@ -1,10 +1,10 @@
-"""BLEU against speed: a dot for each system of decode_speed.py's comparison on a file.
+"""Plot BLEU against speed: a dot for each system of decode_speed.py's comparison on a file.
 
     python benchmarks/plot_speed.py RAW.json... -o docs/pictures/speed.svg
 
-RAW is what `decode_speed.py --file … -o RAW.json` wrote. Figures stand in one picture only if they are of the same
-lines, so that files of other lines are refused. A system that several files have is taken from the last one. Systems
-without a name here, which onehop no longer has, are left out. Speed is sentences a CPU second, without the start.
+`decode_speed.py --file … -o RAW.json` writes RAW. All files must cover the same lines; others are refused. If
+several files have a system, the last one counts. Systems without a name here, which onehop no longer has, are left
+out. Speed is sentences per CPU second, without the start.
 """
 
 import argparse
@@ -32,7 +32,7 @@ Dot = tuple[float, float]
 
 
 def read(file: Path) -> tuple[dict[str, Any], dict[str, Dot]]:
-    """What the lines were, and each system's sentences a CPU second and BLEU."""
+    """Return which lines were measured, and each system's sentences per CPU second and BLEU."""
     raw = json.loads(file.read_text(encoding="utf-8"))
     turns = {name: [turn[name] for turn in raw["turns"] if name in turn] for name in raw["turns"][0] if name in NAMES}
     dots = {
@@ -48,12 +48,12 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Dot]]:
 
 
 def read_all(files: list[Path]) -> tuple[str, dict[str, Dot]]:
-    """The title and the dots of files with the same lines."""
+    """Return the title, and the dots of files with the same lines."""
     found = [read(file) for file in files]
     first = found[0][0]
     for file, (lines, _) in zip(files, found, strict=True):
         if lines != first or len(lines["sentences"]) > 1:
-            raise SystemExit(f"{file} is of other lines than {files[0]}, or its systems are. Draw them apart.")
+            raise SystemExit(f"{file} covers other lines than {files[0]}, or its systems do. Plot them separately.")
     title = f"{first['file'] or 'one file'}, {first['sentences'].pop():,} sentences"
     return title, {name: dot for _, dots in found for name, dot in dots.items()}
 
@@ -62,14 +62,14 @@ def draw(title: str, dots: dict[str, Dot]) -> Figure:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axis = figure.subplots()
     lowest, highest = min(bleu for _, bleu in dots.values()), max(bleu for _, bleu in dots.values())
-    points = 200 / (highest - lowest or 1)  # of the axis, for one BLEU
+    points = 200 / (highest - lowest or 1)  # of the axis, per BLEU
     labelled: list[Dot] = []
     for name, (speed, bleu) in sorted(dots.items(), key=lambda dot: -dot[1][1]):
         colour = OURS if name.startswith("onehop") else PEERS
         axis.plot(speed, bleu, "o", color=colour)
         height = bleu * points
         while any(max(s / speed, speed / s) < 6 and abs(other - height) < 11 for s, other in labelled):
-            height -= 1  # labels of near dots stand below one another
+            height -= 1  # stack the labels of close dots
         labelled.append((speed, height))
         shift = (7, height - bleu * points - 3)
         axis.annotate(name, (speed, bleu), shift, textcoords="offset points", fontsize=8, color=colour)
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("raw", type=Path, nargs="+")
     parser.add_argument("-o", "--out", type=Path, required=True, help="the picture, an .svg")
     chosen = parser.parse_args()
-    rcParams["svg.hashsalt"] = "onehop"  # the same figures give the same bytes
+    rcParams["svg.hashsalt"] = "onehop"  # reproducible bytes
     rcParams["svg.fonttype"] = "none"
     draw(*read_all(chosen.raw)).savefig(chosen.out, metadata={"Date": None})
     print(chosen.out)

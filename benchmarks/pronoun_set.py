@@ -1,11 +1,11 @@
-"""The sentences of the pronoun test: English "it" whose German form depends on the noun that it stands for.
+"""Write the sentences of the pronoun test: English "it" whose German form depends on the noun that it stands for.
 
     python benchmarks/pronoun_set.py        writes benchmarks/pronouns.tsv again
 
-Each sentence has three German versions that differ in the pronoun alone. A noun of each gender takes every place of
-its list in the same templates, so that neither the template nor the English side but for the noun tells the answer.
-Templates keep other nouns of the third person away, and predicates that "es" alone could have, such as "es war kalt".
-The hard sentences come two by two: only the last words differ, and with them the noun that is meant.
+Each sentence has three German versions that differ only in the pronoun. Nouns of each gender fill the same
+templates, so only the noun tells the answer. Templates avoid other third-person nouns, and predicates that only
+"es" can have, such as "es war kalt". The hard sentences come in pairs: only the last words differ, and they
+determine which noun is meant.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ ARTICLE_ACCUSATIVE = {**ARTICLE, "masculine": "den"}
 
 @dataclass(frozen=True)
 class Item:
-    """One English sentence, the gender of what its "it" means, and its versions; French has no neuter one."""
+    """One English sentence, the gender of the noun that "it" means, and its versions; French has no neuter one."""
 
     kind: str
     gender: str
@@ -34,7 +34,7 @@ class Item:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The version with the pronoun of each gender that the language has."""
+        """Return the version with the pronoun of each gender that the language has."""
         return {gender: text for gender in GENDERS if (text := getattr(self, gender))}
 
 
@@ -432,20 +432,20 @@ HARD: list[tuple[str, str, str, tuple[str, str, str], tuple[str, str, str]]] = [
 
 
 def with_pronoun(text: str, gender: str) -> str:
-    """The pronoun of a gender put into its place."""
+    """Insert the pronoun of a gender."""
     nominative = NOMINATIVE[gender]
     return text.format(er=nominative, Er=nominative.capitalize(), ihn=ACCUSATIVE[gender])
 
 
 def kind_of(german: str) -> str:
-    """What the pronoun is: the subject or the object of its clause, or it stands in a sentence of its own."""
+    """Return the pronoun's kind: subject or object of its clause, or in a sentence of its own."""
     if "{Er}" in german:
         return "next sentence"
     return "object" if "{ihn}" in german else "subject"
 
 
 def plain_items() -> Iterator[Item]:
-    """Sentences with one noun that "it" can mean; each noun in two templates."""
+    """Return sentences with one noun that "it" can mean; each noun is in two templates."""
     for lists, templates in CLASSES:
         for gender, nouns in zip(GENDERS, lists, strict=True):
             for i, noun in enumerate(nouns.split(", ")):
@@ -454,7 +454,7 @@ def plain_items() -> Iterator[Item]:
 
 
 def plain_item(gender: str, noun: str, english: str, german: str) -> Item:
-    """One template with one noun."""
+    """Fill one template with one noun."""
     name, word = noun.rsplit(" ", 1)
     subject, thing = f"{ARTICLE[gender]} {word}", f"{ARTICLE_ACCUSATIVE[gender]} {word}"
     names = {"der": subject, "Der": subject[0].upper() + subject[1:], "den": thing}
@@ -465,7 +465,7 @@ def plain_item(gender: str, noun: str, english: str, german: str) -> Item:
 
 
 def hard_items() -> Iterator[Item]:
-    """Two sentences for two nouns: the same up to the reason, which says which of them is meant."""
+    """Return two sentences for two nouns that differ only in the reason, which determines the noun."""
     for nouns, english, german, *meanings in HARD:
         for gender, reason, grund in meanings:
             whole = german.format(why=grund)
@@ -474,19 +474,19 @@ def hard_items() -> Iterator[Item]:
 
 
 def make() -> list[Item]:
-    """All sentences."""
+    """Return all sentences."""
     return [*plain_items(), *hard_items()]
 
 
 def to_text(items: list[Item]) -> str:
-    """A table with its heads."""
+    """Format a table with a header."""
     columns = 4 + len(items[0].versions)
     rows = [tuple(f.name for f in fields(Item)), *map(astuple, items)]
     return "".join("\t".join(row[:columns]) + "\n" for row in rows)
 
 
 def read(language: str = "de") -> list[Item]:
-    """The sentences for a target language."""
+    """Read the sentences for a target language."""
     return [Item(*line.split("\t")) for line in FILES[language].read_text(encoding="utf-8").splitlines()[1:]]
 
 

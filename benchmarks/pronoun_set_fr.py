@@ -1,9 +1,9 @@
-"""The sentences of the French pronoun test: English "it" that becomes il or elle by the noun that it stands for.
+"""Write the sentences of the French pronoun test: English "it" that becomes il or elle by the noun that it stands for.
 
     python benchmarks/pronoun_set_fr.py        writes benchmarks/pronouns-fr.tsv again
 
 Each sentence has two French versions. They differ in the pronoun and in predicates that agree with it.
-As in the German set, nouns of both genders take the same templates, and the hard sentences come two by two.
+As in the German set, nouns of both genders fill the same templates, and the hard sentences come in pairs.
 "It" is always a subject: as an object it may be l', which has no gender.
 """
 
@@ -295,7 +295,7 @@ HARD: list[tuple[str, str, str, tuple[str, str, str], tuple[str, str, str]]] = [
 
 
 def _version(text: str, noun: str, pronoun: str) -> str:
-    """A French sentence with one pronoun; what stands before it agrees with the noun, the rest with the pronoun."""
+    """Return a French sentence with one pronoun. Words before it agree with the noun, later ones with the pronoun."""
     at = re.search(r"\{[iI]l\}", text)
     assert at, text
     before, after = (
@@ -311,7 +311,7 @@ def _item(kind: str, gender: str, noun: str, english: str, french: str) -> Item:
 
 
 def make() -> list[Item]:
-    """All sentences: each noun in two templates, then the hard ones."""
+    """Return all sentences: each noun in two templates, then the hard ones."""
     return [*_plain_items(), *_hard_items()]
 
 

@@ -1,11 +1,14 @@
-"""Does the model choose the pronoun by the noun? English "it" into German (er, sie, es) or French (il, elle).
+"""Measure whether the model chooses the pronoun by the noun: English "it" into German (er, sie, es) or French (il,
+elle).
 
     python benchmarks/pronouns.py --model MODEL [--json FILE]
 
-The sentences are those of pronouns.tsv or pronouns-fr.tsv. There are two measures. Contrastive: one version of a
-sentence for each pronoun is scored, and the model is right if the right one is the most probable (the sum over its
-pieces); chance is a third, in French a half. Free: it translates, and the pronoun it wrote is compared; if it used
-another noun or no single pronoun, the sentence does not count.
+The sentences are those of pronouns.tsv or pronouns-fr.tsv. There are two measures.
+
+- Contrastive: the model scores one version of a sentence for each pronoun, as the sum over its tokens. It is right if
+  the right version is the most probable. Chance is a third, and a half in French.
+- Free: the model translates, and its pronoun is compared. A sentence does not count if the translation has another noun
+  or no single pronoun.
 """
 
 import argparse
@@ -36,7 +39,7 @@ SENTENCES = 32  # at a time
 
 @dataclass(frozen=True)
 class Answer:
-    """What was chosen for a sentence; None where nothing can be said."""
+    """What was chosen for a sentence; None where it cannot be decided."""
 
     item: Item
     chosen: str | None
@@ -51,7 +54,7 @@ class Answer:
 
 @torch.inference_mode()
 def log_probabilities(model: Transformer, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """How probable each target is as a translation of its source, end mark included."""
+    """Return the log-probability of each target given its source, EOS included."""
     device = next(model.parameters()).device
     sources = padded(tokenizer.encode_batch([src for src, _ in pairs])).to(device)
     targets = padded([[BOS, *ids] for ids in tokenizer.encode_batch([tgt for _, tgt in pairs])]).to(device)
@@ -62,7 +65,7 @@ def log_probabilities(model: Transformer, tokenizer: Tokenizer, pairs: Sequence[
 
 
 def contrastive(translator: SentenceTranslator, items: Sequence[Item]) -> Iterator[Answer]:
-    """The gender of the most probable version of each sentence."""
+    """Return the gender of the most probable version of each sentence."""
     for first in range(0, len(items), SENTENCES):
         some = items[first : first + SENTENCES]
         pairs = [(item.english, version) for item in some for version in item.versions.values()]
@@ -76,7 +79,7 @@ def contrastive(translator: SentenceTranslator, items: Sequence[Item]) -> Iterat
 
 
 def pronoun_in(text: str, item: Item, language: str = "de") -> str | None:
-    """The gender of the one pronoun behind the noun, if the noun is the one that is asked for."""
+    """Return the gender of the one pronoun after the noun, if the noun is the expected one."""
     places = [re.search(rf"\b{noun}", text) for noun in item.noun.split(", ")]
     if None in places:
         return None
@@ -88,7 +91,7 @@ def pronoun_in(text: str, item: Item, language: str = "de") -> str | None:
 
 
 def begin_small(text: str) -> str:
-    """The text with a small letter at the beginning of each sentence: there "Sie" may be "sie"."""
+    """Lower-case the beginning of each sentence, where "Sie" may be "sie"."""
     return re.sub(r"[.!?;:]\W*\w", lambda match: match[0].lower(), text)
 
 
@@ -96,7 +99,7 @@ def begin_small(text: str) -> str:
 
 
 def interval(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95% interval of a share."""
+    """Return Wilson's 95% interval of a proportion."""
     if of == 0:
         return 0.0, 1.0
     p, spread = right / of, z * z / of
@@ -106,7 +109,7 @@ def interval(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
 
 
 def tally(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Right answers among those that count, with the interval."""
+    """Count right answers among those that count, with the interval."""
     counted = [a for a in answers if a.chosen is not None]
     right = sum(a.right for a in counted)
     chosen = Counter(a.chosen for a in counted)
@@ -121,7 +124,7 @@ def tally(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def summary(answers: Sequence[Answer]) -> dict[str, Any]:
-    """All sentences with one possible noun, the same by gender and by kind, and the hard ones apart."""
+    """Summarise all sentences with one possible noun, the same by gender and by kind, and the hard ones."""
     plain = [a for a in answers if a.item.kind != "hard"]
     parts = {"all": plain}
     parts |= {gender: [a for a in plain if a.item.gender == gender] for gender in answers[0].item.versions}
@@ -130,7 +133,7 @@ def summary(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def to_text(report: dict[str, Any]) -> str:
-    """A table for people."""
+    """Format a table."""
     lines = [
         f"{'':<16}{'right':>7}{'of':>6}{'':>9}{'95%':>15}   chosen {' / '.join(report['contrastive']['all']['chosen'])}"
     ]
@@ -144,11 +147,13 @@ def to_text(report: dict[str, Any]) -> str:
             lines.append(f"  {name:<14}{counts}{f'{low:.0%} … {high:.0%}':>15}   {chosen}")
     lines += [f"{each['english']} → {each['translation']} ({each['contrastive']})" for each in report["explainers"]]
     chance = 1 / len(report["contrastive"]["all"]["chosen"])
-    return "\n".join([*lines, f"Chance is {chance:.1%}; for the hard ones 50% to who knows the two nouns.", ""])
+    return "\n".join(
+        [*lines, f"Chance is {chance:.1%}; for the hard ones it is 50% for a model that knows the two nouns.", ""]
+    )
 
 
 def measure(translator: SentenceTranslator, items: Sequence[Item], options: SearchOptions) -> dict[str, Any]:
-    """Both measures on all sentences, and what became of the pair that explanations of attention begin with."""
+    """Run both measures on all sentences, and on the pair that opens most explanations of attention."""
     choices = list(contrastive(translator, items))
     texts = [found.text for found in translator.translate([item.english for item in items], options)]
     answers = [Answer(item, pronoun_in(text, item, translator.target)) for item, text in zip(items, texts, strict=True)]

@@ -1,9 +1,9 @@
-"""What `onehop translate --ray local` costs beside `onehop translate`, on the same lines, without the start.
+"""Compare the cost of `onehop translate --ray local` and `onehop translate` on the same lines, without the start.
 
     python benchmarks/ray_overhead.py TEXT [--lines 5000] [--model en-de] [--rounds 3] [-o results/ray_overhead.json]
 
 Each round runs four commands: both ways over all lines, and both ways over the first line. The second pair is the
-start, which is subtracted. The ways take turns, so that a busy machine disturbs both alike. CPU seconds are those of
+start, which is subtracted. The commands take turns, so that a busy machine affects both alike. CPU seconds are those of
 the command and of every process below it, Ray's own among them, read from /proc twice a second.
 """
 
@@ -55,7 +55,7 @@ def machine() -> dict[str, Any]:
 
 
 def write_sources(text: Path, folder: Path, lines: int) -> list[Path]:
-    """All lines and the first line as two files."""
+    """Write all lines, and the first line, as two files."""
     chosen = text.read_text(encoding="utf-8").splitlines(keepends=True)[:lines]
     if len(chosen) < lines:
         sys.exit(f"{text} has {len(chosen):,} lines.")
@@ -70,7 +70,7 @@ def target(way: str, source: Path) -> Path:
 
 
 def measure(way: str, model: str, source: Path) -> dict[str, float]:
-    """The wall clock and the CPU seconds of one command."""
+    """Return wall clock and CPU seconds of one command."""
     out = target(way, source)
     out.parent.mkdir(exist_ok=True)
     out.unlink(missing_ok=True)
@@ -97,7 +97,7 @@ def measure(way: str, model: str, source: Path) -> dict[str, float]:
 
 
 def look(root: int, used: dict[tuple[int, str], float]) -> None:
-    """Note the CPU seconds of a process and of those below it, by process number and time of start."""
+    """Record the CPU seconds of a process and its descendants, by process number and start time."""
     parents: dict[int, int] = {}
     stats: dict[int, list[str]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
@@ -116,13 +116,13 @@ def look(root: int, used: dict[tuple[int, str], float]) -> None:
 
 
 def same(source: Path) -> None:
-    """Stop if the two ways gave different lines: their times could not be compared."""
+    """Stop if the two commands gave different lines: their times could not be compared."""
     if target("plain", source).read_bytes() != target("ray", source).read_bytes():
         sys.exit(f"The two ways translated {source.name} differently.")
 
 
 def summary(rounds: list[dict[str, Any]]) -> dict[str, Any]:
-    """Medians without the start, and how much more Ray takes."""
+    """Return medians without the start, and the overhead of Ray."""
     found: dict[str, Any] = {}
     for measure in ("seconds", "cpu_seconds"):
         for way in WAYS:

@@ -1,11 +1,11 @@
-"""What a model does with text that is not a tidy sentence: does it loop, does it drop anything?
+"""Translate unusual text, and report loops, omissions and other faults.
 
     python benchmarks/robustness.py --model MODEL [--json FILE]
 
-Translates the lines of robustness.tsv, and two of 500 words that are made here, as `onehop translate` does, and prints
-a Markdown table. Looked for: translations that loop or have no end, nothing where there should be something, far too
-few or too many words, numbers that are gone, capitals that are only copied, and what the column `keep` wants to see
-again as it is. Whether a translation is good a person must say.
+It translates the lines of robustness.tsv, and two generated ones of 500 words, as `onehop translate` does, and
+prints a Markdown table. The faults are: loops, translations without an end, empty translations, far too few or too
+many words, missing numbers, capitals that are only copied, and missing text of the column `keep`. A person must
+judge the rest.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from onehop.storage.registry import find_model
 FILE = Path(__file__).with_name("robustness.tsv")
 CITIES = ("Hamburg", "Paris", "Madrid", "London", "Berlin", "Amsterdam", "Dublin", "Oslo", "Barcelona", "Boston")
 WORDS = 500
-FEWEST_WORDS = 4  # shorter inputs may rightly become much shorter or longer
+FEWEST_WORDS = 4  # shorter inputs may correctly become much shorter or longer
 LEAST, MOST = 0.5, 2.0  # words of the translation for each of the input
 SHOWN = 120
 
 
 @dataclass(frozen=True)
 class Case:
-    """A line to translate, and what must stand in its translation as it is."""
+    """A line to translate, and what must stay as it is in its translation."""
 
     kind: str
     keep: tuple[str, ...]
@@ -41,7 +41,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a line, and what is wrong with that."""
+    """A translation and its faults."""
 
     kind: str
     input: str
@@ -50,41 +50,41 @@ class Outcome:
 
 
 def cases() -> list[Case]:
-    """The lines of the file and the long ones."""
+    """Return the lines of the file and the long ones."""
     rows = [line.split("\t") for line in FILE.read_text(encoding="utf-8").split("\n")[1:-1]]
     read = [Case(kind, tuple(keep.split("|")) if keep else (), text) for kind, keep, text in rows]
     return [*read, Case("500 words", CITIES, many_sentences()), Case("500 words", CITIES, one_sentence())]
 
 
 def many_sentences() -> str:
-    """Many sentences, each with a number of its own, so that one that is missing is missed."""
+    """Build many sentences, each with its own number, so that a missing one is noticed."""
     return " ".join(cut_to_words(f"In {city} there were {n} people who waited for the bus." for n, city in numbered()))
 
 
 def one_sentence() -> str:
-    """The same without a stop."""
+    """Build the same without a full stop."""
     parts = cut_to_words(f"in {city} there were {n} people who waited for the bus" for n, city in numbered())
     return f"We heard that {' and '.join(parts)}."
 
 
 def numbered() -> Iterator[tuple[int, str]]:
-    """Numbers and cities in turn."""
+    """Yield numbers and cities in turn."""
     return ((101 + 7 * i, CITIES[i % len(CITIES)]) for i in range(WORDS))
 
 
 def cut_to_words(parts: Iterator[str]) -> list[str]:
-    """The first parts that make up so many words."""
+    """Return the first parts, up to this many words."""
     taken: list[str] = []
     while sum(len(part.split()) for part in taken) < WORDS:
         taken.append(next(parts))
     return taken
 
 
-# --- what can be wrong ----------------------------------------------------------------------------------------
+# --- faults ----------------------------------------------------------------------------------------
 
 
 def faults(case: Case, found: Result) -> Iterator[str]:
-    """Everything that a program can notice."""
+    """Return every fault that a program can notice."""
     best = [sentence.n_best[0] for sentence in found.sentences if sentence.n_best]
     if any(translation.looped for translation in best):
         yield "loops"
@@ -103,14 +103,14 @@ def faults(case: Case, found: Result) -> Iterator[str]:
 
 
 def length_faults(source: str, translation: str) -> Iterator[str]:
-    """Far too few or too many words."""
+    """Report far too few or too many words."""
     before, after = len(source.split()), len(translation.split())
     if before >= FEWEST_WORDS and not LEAST * before <= after <= MOST * before:
         yield f"has {after} words for {before}"
 
 
 def numbers(text: str) -> Counter[str]:
-    """The numbers of a text, without the marks inside them, which differ between languages."""
+    """Return the numbers of a text without separators, which differ between languages."""
     return Counter(re.sub(r"\D", "", number) for number in re.findall(r"\d[\d.,:]*\d|\d", text))
 
 
@@ -118,7 +118,7 @@ def numbers(text: str) -> Counter[str]:
 
 
 def outcomes(translator: ParagraphTranslator, chosen: list[Case]) -> list[Outcome]:
-    """What becomes of each line."""
+    """Translate each line and check it."""
     found = translator.translate([case.text for case in chosen])
     return [
         Outcome(case.kind, case.text, paragraph.text, list(faults(case, paragraph)))
@@ -127,7 +127,7 @@ def outcomes(translator: ParagraphTranslator, chosen: list[Case]) -> list[Outcom
 
 
 def to_markdown(found: list[Outcome]) -> str:
-    """A table for the model card."""
+    """Format a table for the model card."""
     lines = ["| | input | translation | |", "|---|---|---|---|"]
     for outcome in found:
         cells = (outcome.kind, shown(outcome.input), shown(outcome.output), "; ".join(outcome.faults))
@@ -137,7 +137,7 @@ def to_markdown(found: list[Outcome]) -> str:
 
 
 def shown(text: str) -> str:
-    """The beginning of a text, fit for a table."""
+    """Shorten a text for a table."""
     return (text if len(text) <= SHOWN else text[:SHOWN] + "…").replace("|", "\\|").replace("<", "&lt;")
 
 

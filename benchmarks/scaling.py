@@ -1,8 +1,8 @@
-"""What several GPUs would give, calculated from one that was measured: `python benchmarks/scaling.py`.
+"""Calculate the speed on several GPUs from one that was measured: `python benchmarks/scaling.py`.
 
-Nothing here was run on more than one GPU. A step of N processes is taken as the measured step of one GPU plus the
-all-reduce of the gradients: hidden behind the backward pass as far as that lasts (the best case), or not hidden at all
-(the worst). The links' rates are assumptions, below what their makers print.
+Nothing here was run on more than one GPU. A step of N processes is modelled as the measured step of one GPU plus
+the all-reduce of the gradients. The backward pass hides as much of it as fits (best case) or nothing (worst case).
+The link rates are assumptions, below what their makers state.
 """
 
 from collections.abc import Iterator
@@ -40,17 +40,17 @@ CLUSTERS = [
 
 
 def ring_bytes(parameters: int, gpus: int) -> float:
-    """What each GPU sends in a step: a ring passes every gradient on twice, but for its own share."""
+    """Return the bytes that each GPU sends in a step: a ring passes on every gradient twice, except its own share."""
     return 2 * (gpus - 1) / gpus * parameters * GRADIENT_BYTES
 
 
 def sharded_bytes(parameters: int, gpus: int) -> float:
-    """The same under FSDP2: weights gathered forwards and again backwards, gradients scattered once."""
+    """Return the same under FSDP2: weights gathered in both passes, gradients scattered once."""
     return 3 * (gpus - 1) / gpus * parameters * GRADIENT_BYTES
 
 
 def rates(cluster: Cluster, parameters: int) -> tuple[float, float]:
-    """Target tokens a second if the all-reduce is hidden as far as possible, and if none of it is."""
+    """Return target tokens per second if the all-reduce is hidden as far as possible, and if nothing is hidden."""
     sending = ring_bytes(parameters, cluster.gpus) / cluster.bytes_per_second
     shown = max(0.0, sending - BACKWARD * STEP_SECONDS)
     tokens = TOKENS * cluster.gpus
@@ -58,7 +58,7 @@ def rates(cluster: Cluster, parameters: int) -> tuple[float, float]:
 
 
 def byte_rows() -> Iterator[str]:
-    """Megabytes that each of eight GPUs sends in a step."""
+    """Return rows with the megabytes that each of eight GPUs sends in a step."""
     for name, parameters in MODELS.items():
         size = parameters * GRADIENT_BYTES / 1e6
         ring, sharded = ring_bytes(parameters, 8) / 1e6, sharded_bytes(parameters, 8) / 1e6
@@ -66,7 +66,7 @@ def byte_rows() -> Iterator[str]:
 
 
 def rate_rows() -> Iterator[str]:
-    """Millions of target tokens a second, and the share of what as many single GPUs would do."""
+    """Return rows with millions of target tokens per second, and the share of as many single GPUs."""
     parameters = MODELS["base, 37,000 pieces"]
     for cluster in CLUSTERS:
         best, worst = rates(cluster, parameters)

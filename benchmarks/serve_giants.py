@@ -1,10 +1,10 @@
-"""How long short requests wait beside a giant: one server, one client with giants, one with short sentences.
+"""Measure how long short requests wait beside giants: one client sends giants, another short sentences.
 
     python benchmarks/serve_giants.py [--seconds 15] [--every 0.25] [--only KIND ...] [-o results/serve_giants.json]
 
-For each kind of giant, rounds without and with giants take turns, so that other work on the machine affects both alike.
-A giant that is answered is sent again at once. Short requests come at a fixed rate, whether earlier ones are answered
-or not. Results of other kinds with the same settings stay in the file.
+For each kind of giant, rounds without and with giants take turns, so that other work on the machine affects both
+alike. An answered giant is sent again at once. Short requests come at a fixed rate, independently of earlier
+answers. The file keeps results of other kinds with the same settings.
 """
 
 import argparse
@@ -29,7 +29,7 @@ CHARACTERS = 48_000
 
 
 def giants(lines: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Requests as large as the limits allow, one for each way through the server."""
+    """Return requests as large as the limits allow, one for each way through the server."""
     prose = " ".join(lines * 2)[:CHARACTERS]
     unbroken = prose.replace(".", "").replace("!", "").replace("?", "")
     draw = random.Random(1)
@@ -57,9 +57,11 @@ def main() -> None:
     lines = SENTENCES.read_text(encoding="utf-8").splitlines()
     kinds = giants(lines)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=15, help="with giants of each kind, and as long without")
+    parser.add_argument(
+        "--seconds", type=float, default=15, help="seconds with giants of each kind, and as long without"
+    )
     parser.add_argument("--every", type=float, default=0.25, help="seconds between two short requests")
-    parser.add_argument("--rounds", type=int, default=3, help="that the seconds are divided into")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds that share these seconds")
     parser.add_argument("--only", nargs="+", choices=list(kinds), default=list(kinds), metavar="KIND")
     parser.add_argument("--giants", type=int, default=1, help="at a time")
     parser.add_argument("--model", default="en-de")
@@ -93,7 +95,7 @@ def serving(model: str, torch: bool):
                 if httpx.get(f"{url}/health", timeout=60).status_code == 200:
                     break
             time.sleep(0.1)
-        # Torch is imported at the first request that needs it: that belongs to no measurement.
+        # The first request that needs torch imports it: keep that out of the measurements.
         hello = {"texts": ["Hello."], "sample": True}
         while torch and httpx.post(f"{url}/v1/translate", json=hello, timeout=90).is_error:
             pass
@@ -108,7 +110,7 @@ async def measure(
 ) -> dict[str, Any]:
     seconds = arguments.seconds / arguments.rounds
     alone, beside, answers = [], [], []
-    # A connection each: one that is kept may be closed by the server in the moment that it is used again.
+    # A connection each: the server may close an idle one at the moment of its next use.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     draw = random.Random(2)
     async with httpx.AsyncClient(base_url=url, timeout=180, limits=limits) as client:
@@ -132,7 +134,7 @@ async def measure(
 
 
 async def settled(client: httpx.AsyncClient) -> None:
-    """Wait until what giants left behind is done with."""
+    """Wait until the server has finished the giants' work."""
     while True:
         text = (await client.get("/metrics")).text
         values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
@@ -144,7 +146,7 @@ async def settled(client: httpx.AsyncClient) -> None:
 async def shorts(
     client: httpx.AsyncClient, lines: list[str], draw: random.Random, seconds: float, every: float
 ) -> list[Any]:
-    """Seconds of each request, or its status where it was refused."""
+    """Return the seconds of each request, or its status if it was refused."""
 
     async def ask() -> float | int:
         began = time.monotonic()

@@ -1,13 +1,15 @@
-"""A server under load on this machine: how long answers take, what they cost, and whether every one is right.
+"""Measure a server under load on this machine: latency, cost, and correctness of every answer.
 
     python benchmarks/serve_load.py [--seconds 60] [--clients 64] [--engine torch] [--model FILE --texts FILE]
 
-Clients in processes of their own ask over loopback for 1 to 4 sentences each, as fast as they are answered, and compare
-every answer with the offline translation. Then the same with clients among them that hang up, send garbage and send
-slowly; then a term signal in the middle. The offline translator is measured on the same sentences, in batches as large
-as the server's were on the mean, in CPU seconds. Without --model it is the paper's base shape with random weights,
-sources and outputs of exactly 25 tokens. Compute is float32, in which the batch does not change a translation; with
-int8 the differences are counted too.
+Clients in their own processes send 1 to 4 sentences over loopback, as fast as they are answered, and compare every
+answer with the offline translation. A second load adds clients that hang up, send garbage and send slowly. Then
+SIGTERM comes under load.
+
+The offline translator runs the same sentences in batches of the server's mean size, measured in CPU seconds.
+Without --model, the model has the paper's base shape with random weights, and sources and outputs of exactly 25
+tokens. The dtype is float32, in which a translation does not depend on its batch; with int8 the differences are
+counted too.
 """
 
 import argparse
@@ -44,8 +46,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--processes", type=int, default=2, help="that the clients run in")
-    parser.add_argument("--threads", type=int, help="of the engine; otherwise OMP_NUM_THREADS, here 1")
+    parser.add_argument("--processes", type=int, default=2, help="processes of the clients")
+    parser.add_argument("--threads", type=int, help="threads of the engine. Default: OMP_NUM_THREADS, here 1")
     parser.add_argument("--sentences", type=int, default=400, help="different ones")
     parser.add_argument("--model")
     parser.add_argument("--texts", type=Path, help="one sentence a line")
@@ -63,7 +65,7 @@ def main() -> None:
 
 
 def random_model(folder: Path) -> Path:
-    """Base shape; nothing ends a sentence but the greatest length, here and in the server."""
+    """Build the base shape with weights that never end a sentence before the maximum length, here and in the server."""
     import decode_speed
 
     from onehop.storage.model_io import write_model
@@ -75,7 +77,7 @@ def random_model(folder: Path) -> Path:
 
 
 def sentences(model: Path, arguments: argparse.Namespace) -> list[str]:
-    """Of a file, or of the vocabulary's own words, 25 tokens each."""
+    """Read sentences of a file, or build them from the vocabulary, with 25 tokens each."""
     if arguments.texts:
         lines = arguments.texts.read_text(encoding="utf-8").splitlines()
         return list(dict.fromkeys(line for line in lines if line.strip()))[: arguments.sentences]
@@ -89,7 +91,9 @@ def sentences(model: Path, arguments: argparse.Namespace) -> list[str]:
 
 
 def measure(model: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Offline first, for what is right; then two loads; then offline again, in the server's batch size."""
+    """Run the offline translator for the right answers, two loads, and the offline translator with the server's batch
+    size.
+    """
     texts = sentences(model, arguments)
     by = offline_translator(model, arguments)
     right = {text: found.text for text, found in zip(texts, by.translate(texts), strict=True)}
@@ -117,7 +121,7 @@ def offline_translator(model: Path, arguments: argparse.Namespace) -> ParagraphT
 
 
 def offline_cost(by: ParagraphTranslator, texts: list[str], size: int) -> float:
-    """CPU milliseconds a sentence, in batches of so many, of like length as the server makes them."""
+    """Return CPU milliseconds per sentence in batches of this size, sorted by length as in the server."""
     ordered = sorted(texts, key=len)
     if by.translator.fast is not None:
         by.translator.fast.spread = 1
@@ -161,7 +165,7 @@ def metrics(url: str) -> dict[str, float]:
 
 
 def load(model: Path, right: dict[str, str], arguments: argparse.Namespace, misbehaving: int) -> dict[str, Any]:
-    """So many clients for so many seconds, after a tenth of that to warm up."""
+    """Run this many clients for this many seconds, after a tenth of that to warm up."""
     with serving(model, arguments) as (_, url):
         drive(url, right, arguments, 0, arguments.seconds / 10)
         before, memory = metrics(url), []
@@ -178,7 +182,7 @@ def load(model: Path, right: dict[str, str], arguments: argparse.Namespace, misb
     gone = {name: after[name] - before.get(name, 0) for name in after}
     seconds = sorted(answers["seconds"])
     if not seconds:
-        raise SystemExit(f"No request was answered, and {answers['refused']} were refused: nothing is shown.")
+        raise SystemExit(f"No request was answered, and {answers['refused']} were refused: there is nothing to report.")
     done = gone["onehop_batch_sentences_sum"]
     together = "onehop_step_sentences" if arguments.engine == "torch" else "onehop_batch_sentences"
     return {
@@ -202,7 +206,7 @@ def quantile(ordered: list[float], share: float) -> float:
 
 
 def quarters(memory: list[float]) -> list[float]:
-    """The mean of each quarter of the run: a leak shows as a rise from one to the next."""
+    """Return the mean of each quarter of the run: a leak shows as a rise."""
     step = max(1, len(memory) // 4)
     return [round(statistics.mean(memory[i : i + step]) / 1e6, 1) for i in range(0, 4 * step, step) if memory[i:]]
 
@@ -218,7 +222,7 @@ def watch_memory(url: str, stop: Any, out: Any) -> None:
 
 
 def drive(url: str, right: dict[str, str], arguments: argparse.Namespace, bad: int, seconds: float) -> dict[str, Any]:
-    """All clients, in some processes; what they saw, together."""
+    """Run all clients in several processes, and merge what they saw."""
     processes = arguments.processes
     shares = [(arguments.clients // processes, bad // processes, n) for n in range(processes)]
     with multiprocessing.Pool(processes) as pool:
@@ -257,7 +261,7 @@ async def asks(client: httpx.AsyncClient, right: dict[str, str], draw: random.Ra
 
 
 async def misbehaves(url: str, number: int, end: float, seen: Any) -> None:
-    """Hang up, send garbage, send slowly, or send as much as is allowed, over and over."""
+    """Hang up, send garbage, send slowly, or send as much as is allowed, repeatedly."""
     host, port = url.removeprefix("http://").split(":")
     kind = MISBEHAVIOURS[number % len(MISBEHAVIOURS)]
     times = 1500 if kind == "giant" else 8
@@ -275,7 +279,7 @@ async def misbehaves(url: str, number: int, end: float, seen: Any) -> None:
             await asyncio.sleep(0.05)
         elif kind == "giant":
             writer.write(head + body)
-            with contextlib.suppress(TimeoutError):  # it is given up, and the next one comes
+            with contextlib.suppress(TimeoutError):  # give it up and send the next one
                 await asyncio.wait_for(reader.read(), max(1.0, end - time.monotonic()))
         else:
             for byte in head[:40]:
@@ -291,7 +295,7 @@ async def misbehaves(url: str, number: int, end: float, seen: Any) -> None:
 
 
 def stop_under_load(model: Path, right: dict[str, str], arguments: argparse.Namespace) -> dict[str, int]:
-    """A term signal while requests are running: each of them is answered, and rightly."""
+    """Send SIGTERM while requests run: each of them gets the right answer."""
     texts = list(right)
 
     async def ask(client: httpx.AsyncClient, mine: list[str]) -> str:

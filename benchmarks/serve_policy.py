@@ -1,10 +1,10 @@
-"""How long short requests wait beside one endless sentence, by the scheduler alone.
+"""Measure how long short requests wait beside one endless sentence, by the scheduler alone.
 
     python benchmarks/serve_policy.py [--seconds 20] [--every 0.25] [--cells 1500] [-o results/serve_policy.json]
 
-The engine sleeps for as long as CTranslate2 would take, so other programs on the machine matter little. `--cells` is
-its pace: a batch takes the tokens of its longest sentence times 5 and its number of sentences, divided by the pace,
-times 0.9 to 1.4. Results are added to those in the file, for a comparison of two versions.
+The engine sleeps for as long as CTranslate2 would take, so other programs on the machine matter little. `--cells`
+is its pace. A batch takes (tokens of its longest sentence) · (5 + number of sentences) / pace seconds, times 0.9 to
+1.4. Results are added to the file, so that two versions can be compared.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from onehop.server.settings import ServerSettings
 
 PARTS = 134  # of 48,000 characters without a full stop
 LENGTHS = (38, 64, 72, 77, 82, 92, 93, 100, 105, 111, 125)  # tenths of the lengths of these parts
-AGAIN = 0.15  # of the short requests are searched again, for a name or a term
+AGAIN = 0.15  # share of the short requests that are searched again, for a name or a term
 OPTIONS = SearchOptions(loop_repeats=0)
 
 
@@ -34,8 +34,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--every", type=float, default=0.25, help="seconds between two short requests")
-    parser.add_argument("--cells", type=float, default=1500, help="that the engine does in a second")
-    parser.add_argument("--label", default="now", help="of the version, in the file")
+    parser.add_argument("--cells", type=float, default=1500, help="cells per second of the engine")
+    parser.add_argument("--label", default="now", help="name of the version in the file")
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     result = asyncio.run(measure(arguments.seconds, arguments.every, arguments.cells))
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 class SleepingEngine:
-    """Takes the time of CTranslate2, and says nothing of use."""
+    """An engine that sleeps for as long as CTranslate2 would take, and returns placeholders."""
 
     def __init__(self, cells: float) -> None:
         self.cells, self.draw, self.lock = cells, random.Random(1), threading.Lock()
@@ -75,7 +75,7 @@ async def measure(seconds: float, every: float, cells: float) -> dict[str, Any]:
         batch_seconds=settings.batch_seconds,
         metrics=Metrics(),
     )
-    lane.pace = 0.9 * cells  # as learnt from the requests before
+    lane.pace = 0.9 * cells  # as learnt from earlier requests
     draw, waits = random.Random(2), list[float]()
 
     async def short() -> None:

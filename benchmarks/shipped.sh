@@ -1,10 +1,10 @@
 #!/bin/sh
-# Every figure that hangs on a model that ships, made again, one after the other.
+# Measures every figure that depends on a shipped model, one after the other.
 #   [MODEL=en-de] sh benchmarks/shipped.sh FOLDER [PART …]
 # FOLDER holds newstest2013, newstest2014, tatoeba-valid, tatoeba-test, europarl-valid, europarl-test and
-# multi30k-test2016, each in both languages of MODEL: NAME.en and NAME.de. PARTs: scores behaviour inside decoding;
-# otherwise all four. Only scores are made for another model than en-de.
-# A part that fails is told of in the end; what it had made before stays.
+# multi30k-test2016, each in both languages of MODEL: NAME.en and NAME.de. PARTs: scores behaviour inside decoding.
+# The default is all four. Only scores depends on MODEL; the other parts measure en-de and en-fr.
+# The end reports the parts that failed; their earlier results stay.
 set -u
 [ $# -ge 1 ] || { sed -n 's/^# //; 2,7p' "$0"; exit 2; }
 sets=$(cd "$1" && pwd) || exit 2

@@ -1,10 +1,11 @@
-"""From process start to a first translation: `onehop translate TEXT` beside a bare CTranslate2 script.
+"""Measure the time from process start to a first translation: `onehop translate TEXT` beside a bare CTranslate2
+script.
 
     python benchmarks/start_up.py [--model en-de] [--text "Hello world."] [--rounds 20] [-o results/start_up.json]
 
-Both read the same converted model from the cache, with the same number of threads. Each run is a fresh process, and the
-two take turns, so that a busy machine disturbs both alike. Medians: CPU seconds (user and system), wall clock, peak
-resident memory. Bytecode is compiled before, as an installation has it.
+Both read the same converted model from the cache, with the same number of threads. Each run is a fresh process, and
+the two take turns, so that a busy machine affects both alike. The results are medians of CPU seconds (user and
+system), wall clock and peak resident memory. Bytecode is compiled beforehand, as in an installation.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# In a process of its own: a child begins with the peak memory of its parent, which therefore imports no library.
+# A child starts with its parent's peak memory, so this imports the libraries in a separate process.
 PREPARE = """
 import json
 import sys
@@ -32,7 +33,7 @@ folder = str(Converted.of(path, "int8").folder)
 about = {"threads": cores(), "alpha": ALPHA if alpha is None else alpha, "ctranslate2": ctranslate2.__version__}
 print(json.dumps({"folder": folder, **about}))
 """
-# What one would write with the two libraries alone.
+# A minimal script with the two libraries alone.
 BARE = """
 import sys
 import ctranslate2
@@ -61,7 +62,7 @@ def main() -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         about = json.loads(run([sys.executable, "-c", PREPARE, arguments.model])[1])
         bare = [about.pop("folder"), str(about["threads"]), str(about["alpha"])]
-        named = [] if arguments.model == "en-de" else ["--model", arguments.model]  # as people type it
+        named = [] if arguments.model == "en-de" else ["--model", arguments.model]  # as users type it
         systems = {
             "ctranslate2": [sys.executable, "-c", BARE, *bare, arguments.text],
             "onehop": [sys.executable, "-c", ONEHOP, "translate", *named, arguments.text],
@@ -82,7 +83,7 @@ def main() -> None:
 
 
 def run(command: list[str]) -> tuple[dict[str, Any], str]:
-    """What one process took, and what it wrote."""
+    """Return what one process took and wrote."""
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,10 +1,9 @@
-"""What the taps cost when nobody watches: the same forward pass with and without them.
+"""Measure the cost of the taps when they are off: the same forward pass with and without them.
 
     python benchmarks/taps.py
 
-Without: `Tapped.tap` is replaced by a function that does nothing but return its value, at every call site alike; so
-the difference is the question "is there a tap?" alone. Beside it, what an empty call site costs at all. Interleaved,
-medians.
+For the comparison, `Tapped.tap` is replaced at every call site by a function that only returns its value. So the
+difference is the check for a tap alone. Runs are interleaved; the results are medians.
 """
 
 import statistics
@@ -25,10 +24,10 @@ def main() -> None:
     torch.manual_seed(0)
     model = Transformer(load_settings("small").model, 8000).eval()
     ids = Tokens.padded(torch.randint(4, 8000, (1, 12)))
-    asked, not_asked = Tapped.tap, lambda self, name, value: value
-    times: dict[str, list[float]] = {"with taps, off": [], "without the question": []}
+    checked, unchecked = Tapped.tap, lambda self, name, value: value
+    times: dict[str, list[float]] = {"with taps, off": [], "without the check": []}
     for _ in range(ROUNDS):
-        for found, tap in zip(times.values(), (asked, not_asked), strict=True):
+        for found, tap in zip(times.values(), (checked, unchecked), strict=True):
             Tapped.tap = tap
             began = time.perf_counter()
             model(ids, ids)
@@ -36,7 +35,7 @@ def main() -> None:
     medians = {name: statistics.median(found) for name, found in times.items()}
     for name, seconds in medians.items():
         print(f"{name:<22} {1e3 * seconds:.3f} ms")
-    print(f"ratio {medians['with taps, off'] / medians['without the question']:.4f}")
+    print(f"ratio {medians['with taps, off'] / medians['without the check']:.4f}")
 
 
 if __name__ == "__main__":

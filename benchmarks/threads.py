@@ -1,9 +1,9 @@
-"""How long torch takes for two short sentences: one thread, two that spin while they wait, two that sleep.
+"""Time torch on two short sentences: one thread, two that spin while they wait, and two that sleep.
 
     python benchmarks/threads.py [--rounds 3] [--turns 5] [--busy 2] [-o results/threads.json]
 
-OpenMP reads how threads wait when torch is imported, so each way is a process of its own. The ways take turns, so that
-whatever else runs on the machine weighs on all alike. `--busy` adds loops that keep a core busy each.
+OpenMP reads its wait policy when torch is imported, so each case is a process of its own. The cases take turns, so
+that other work on the machine affects all alike. `--busy` adds loops that keep a core busy each.
 """
 
 import argparse
@@ -23,7 +23,7 @@ WAYS = {"one thread": (1, "active"), "two threads, spinning": (2, "active"), "tw
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turns", type=int, default=5, help="of each way in a round")
+    parser.add_argument("--turns", type=int, default=5, help="turns of each case in a round")
     parser.add_argument("--busy", type=int, default=0)
     parser.add_argument("-o", "--out", type=Path)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def turns(threads: int, count: int) -> list[float]:
-    """Seconds of each turn, after one that does not count."""
+    """Return the seconds of each turn after a warm-up."""
     import torch
 
     from onehop.pipelines.sentence_translator import SentenceTranslator
@@ -65,7 +65,7 @@ def turns(threads: int, count: int) -> list[float]:
 
 
 def compared(rounds: int, count: int) -> dict[str, Any]:
-    """Every way in each round."""
+    """Measure every case in each round."""
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     load = []
     for _ in range(rounds):

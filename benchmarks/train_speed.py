@@ -1,11 +1,11 @@
-"""Training speed on this machine's CPU: onehop beside torch.nn.Transformer and Hugging Face Marian.
+"""Measure training speed on this machine's CPU: onehop beside torch.nn.Transformer and Hugging Face Marian.
 
     python benchmarks/train_speed.py [--threads 1] [-o results/train_speed.json]
 
-The same model shape, the same sentence pairs, the same optimiser, one update each in turn; every figure is the median
-over the rounds, and what counts is the ratio within a run. The peers get their batches sorted by length and padded, as
-good practice has it; onehop gets them in random order, packed. All drop out at the same places. Lengths are like those
-of image captions: mean 15, and a translation is about as long as its source.
+All have the same model shape, sentence pairs, optimizer and places of dropout, and make one update each in turn.
+The results are medians over the rounds; only ratios within a run are meaningful. The peers get batches sorted by
+length and padded, as is good practice; onehop gets them packed in random order. Lengths are like those of image
+captions: 15 on average, and a translation is about as long as its source.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def caption_like(count: int) -> Pairs:
-    """Random ids in sentences as long as captions are."""
+    """Draw random ids in sentences as long as captions."""
     draw = np.random.default_rng(1)
     src = draw.normal(15, 5, count)
     tgt = src + draw.normal(0, 2.5, count)
@@ -67,7 +67,7 @@ Update = Callable[[], int]
 
 
 def ours(settings: Settings, pairs: Pairs) -> Update:
-    """One update of onehop's own objective on packed batches; returns source and target tokens."""
+    """Make one update of onehop's objective on packed batches. Return the source and target tokens."""
     torch.manual_seed(1)
     model = Transformer(settings.model, VOCABULARY).train()
     objective = Objective(model, settings.train.label_smoothing, 0.0)
@@ -86,7 +86,7 @@ def ours(settings: Settings, pairs: Pairs) -> Update:
 
 
 def peer(model: nn.Module, settings: Settings, pairs: Pairs) -> Update:
-    """One update of a plain loop over padded batches of sentences of about the same length."""
+    """Make one update of a plain loop over padded batches of sentences of similar length."""
     optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
     batches = iter(padded_batches(pairs))
 
@@ -105,7 +105,7 @@ def peer(model: nn.Module, settings: Settings, pairs: Pairs) -> Update:
 
 
 def padded_batches(pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
-    """Pairs sorted by length, cut into batches of at most BUDGET padded tokens a side, in random order."""
+    """Sort pairs by length and split them into batches of at most BUDGET padded tokens a side, in random order."""
     lengths = np.maximum(pairs.src_lengths, pairs.tgt_lengths) + 1
     batches: list[list[int]] = [[]]
     for i in np.argsort(lengths, kind="stable"):
@@ -123,7 +123,7 @@ def padded(rows: list[list[int]]) -> Tensor:
 
 
 def measure(systems: dict[str, Update], rounds: int) -> dict[str, list[float]]:
-    """Tokens a CPU second of each system's updates, in turn."""
+    """Return the tokens per CPU second of each system's updates, in turn."""
     rates: dict[str, list[float]] = {name: [] for name in systems}
     for turn in range(rounds + 2):
         for name, update in systems.items():

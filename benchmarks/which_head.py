@@ -1,8 +1,8 @@
-"""Switch off each head of a model in turn, and report how probable one word of a translation stays.
+"""Switch off each head of a model in turn, and report the probability of one word of a translation.
 
     python benchmarks/which_head.py -o results/which_head.json
 
-The words before it stay as they were written. Each row names an attention and a head, counted from 0 as in the trace.
+The prefix before the word stays fixed. Each row names an attention and a head, counted from 0 as in the trace.
 """
 
 import argparse
@@ -17,7 +17,7 @@ SENTENCE = "The animal didn't cross the street because it was too tired."
 
 
 def measure(model: str, sentence: str, word: str) -> dict:
-    """The word's probability, and what it becomes without each head, most harmed first."""
+    """Return the word's probability, and its value without each head, lowest first."""
     tracer = Tracer.load(model, "cpu")
     header = tracer.trace(sentence).header
     step = header["target"]["output_tokens"].index(f"▁{word}")

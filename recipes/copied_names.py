@@ -1,12 +1,12 @@
-"""Learn which names two languages write alike, from the training pairs of docs/prepare.md.
+"""Learn which names two languages write alike, from the training pairs of docs/guide/prepare.md.
 
     python recipes/copied_names.py CORPORA LANGUAGE -o onehop/text/names
 
 It writes en-LANGUAGE.txt, the names, and SOURCE-TARGET.translated.txt for each source language that writes nouns in
-small letters: words that may stand alone with a capital, and are translated nevertheless.
+small letters: words that occur alone with a capital letter and are still translated.
 
-A name is a word with a capital inside of sentences. It is kept where both sides mostly have it together: so Paul and
-Denver are in the list, and Munich, Monday and Parliament are not. Words that are common in small letters are left out.
+A name is a word with a capital letter inside a sentence. It is listed if both sides mostly have it together: Paul and
+Denver are, Munich, Monday and Parliament are not. Words that are common in lower case are left out.
 """
 
 import argparse
@@ -20,17 +20,17 @@ from translation_data import Corpora
 from onehop.text.names import lone_capitalised_words
 
 SOURCES = ("tatoeba", "news-clean", "news-more", "news-synthetic", "chat", "press", "games-dialogue", "books")
-# What stands alone is counted in these: Tatoeba's authors exchange names at will, and Mary becomes Maria.
+# Single names are counted in these: Tatoeba's authors change names freely, and Mary becomes Maria.
 PLAIN = (*(name for name in SOURCES if name != "tatoeba"), "europarl-0", "europarl-1", "europarl-2", "stories-guides")
-# Inside of a sentence: after a word in small letters or a comma, not after a full stop, a colon or a quotation mark.
+# Inside a sentence: after a lower-case word or a comma, not after a full stop, a colon or a quotation mark.
 INSIDE = re.compile(r"(?<=[a-zäöüß,àéèê] )([A-ZÄÖÜÉÁŠČŽ][a-zäöüßéèêáàíóúçñšžćčãâøåë]{2,})(?![\w-])")
-# Words side by side, of which the first may be a first name and the second a last name.
+# Adjacent words, which may be a first and a last name.
 FULL = re.compile(r"(?<![\w-])(?=([A-Z]\w*[a-z]) ([A-Z]\w*[a-z])(?![\w-]))")
 WORD = re.compile(r"[^\W\d_]+")
 LEAST = 2
-# At least half of the English sentences with a name have it on the other side, and of those with it there, this share.
+# Least share of the English sentences with a name that have it on the other side, and of those with it there.
 SHARE, SHARE_BACK, SHARE_ALONE = 0.5, 0.7, 0.25
-MOST_SMALL = 0.5  # a word that is in small letters more often than this, for each capital, is no name
+MOST_SMALL = 0.5  # a word with more lower-case occurrences than this for each capitalised one is no name
 
 
 def copied(pairs: Iterator[tuple[str, str]]) -> list[str]:
@@ -55,7 +55,7 @@ def copied(pairs: Iterator[tuple[str, str]]) -> list[str]:
 
 
 def translated(pairs: Iterator[tuple[str, str]], source: str) -> list[str]:
-    """Find the words that stand alone with a capital and are not copied in half of the sentences."""
+    """Find the words that occur alone with a capital and are copied in less than half of the sentences."""
     seen, kept = Counter[str](), Counter[str]()
     for text, other in pairs:
         words, theirs = {word for _, word in lone_capitalised_words(text, source)}, set(WORD.findall(other))

@@ -1,4 +1,4 @@
-"""What the attacks share: how much of each is run, a small model, and where the results go."""
+"""Code that the attacks share: the size of a run, a small model, and the report."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def of(full: int) -> int:
 
 
 def report(name: str, found: dict[str, Any], failures: list[str]) -> None:
-    """One line, a JSON under results/chaos, and status 1 if something failed."""
+    """Print one line, write a JSON file under results/chaos, and exit with status 1 if something failed."""
     out = ROOT / "results" / "chaos"
     out.mkdir(parents=True, exist_ok=True)
     result = {**origin(f"benchmarks/chaos/{name}.py"), "full": FULL, **found, "failures": failures[:20]}
@@ -39,7 +39,7 @@ def report(name: str, found: dict[str, Any], failures: list[str]) -> None:
 
 
 def small_model(folder: Path) -> Path:
-    """Random weights: what it says makes no sense, but always the same."""
+    """Build a model with random weights; its translations make no sense but are deterministic."""
     words = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]
     tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
     shape = {"n_encoder_layers": 1, "n_decoder_layers": 2, "d_model": 16, "d_ff": 32, "n_heads": 2, "max_length": 64}

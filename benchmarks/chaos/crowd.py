@@ -1,4 +1,4 @@
-"""64 good clients beside giants, hang-ups, slow senders and garbage: every accepted answer is right.
+"""Run 64 good clients beside giants, hang-ups, slow senders and garbage: every accepted answer is right.
 
 [FULL=1] python benchmarks/chaos/crowd.py
 """

@@ -1,6 +1,6 @@
-"""A server under load that loses its parent, a worker, its log or its model.
+"""Take parent, worker, log or model from a server under load.
 
-Nothing keeps the port, nothing is answered wrongly, and what is accepted is answered or refused clearly.
+The port becomes free, no answer is wrong, and every accepted request is answered or clearly refused.
 
     python benchmarks/chaos/faults.py
 """
@@ -34,7 +34,7 @@ PATIENCE = 60  # seconds until a port must be free, on a busy machine
 
 
 def load(server: Process, right: dict[str, str], meanwhile: Callable[[], Any], **more: Any) -> Counter[str]:
-    """Clients ask while something happens; what became of their requests."""
+    """Send requests while something happens, and count their outcomes."""
 
     def ask(i: int) -> Counter[str]:
         found = Counter[str]()
@@ -107,14 +107,14 @@ def main() -> None:
         scenario("a stalled log", lambda s: None, reads=False)
         copy = Path(name) / "replaced.safetensors"
         shutil.copy(model, copy)
-        # Torch is asked for after the file is gone: what was loaded must not be mixed with what lies there now.
+        # Torch loads the model after the file is gone: old and new weights must not mix.
         scenario("a model that is removed", lambda s: copy.unlink(), model=copy)
         full_disk(model, right, found, failures)
     report("faults", found, failures)
 
 
 def full_disk(model: Path, right: dict[str, str], found: dict[str, Any], failures: list[str]) -> None:
-    """The access log goes to a device that is always full."""
+    """Write the access log to a device that is always full."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "onehop", "serve", "-m", str(model), "--compute", "float32", "--port", str(port)]

@@ -1,9 +1,9 @@
-"""Mutants of model files, stores and checkpoints: each is refused in one line, or is what it was.
+"""Read mutants of model files, stores and checkpoints: each is refused in one line, or is unchanged.
 
     [FULL=1] python benchmarks/chaos/files.py
 
-Half of the model files are signed again, with settings, names or shapes changed: what is accepted of those must
-translate, and the same twice. Processes of 500 mutants each do the reading, so that a crash is counted and goes on.
+Half of the model files get other settings, names or shapes and a new hash: those that are accepted must translate, and
+twice the same. Each process reads 500 mutants, so that a crash is counted and does not end the run.
 """
 
 import json
@@ -41,7 +41,7 @@ VALUES = (0, 1, -1, 2, 3, 15, 17, 64, 1 << 20, 1 << 31, 1 << 62, 1.5, 1e308, "",
 
 
 def mutated(data: bytes, draw: random.Random) -> bytes:
-    """Flipped bits, cut, doubled or overwritten pieces; a third of them near the beginning, where the header lies."""
+    """Flip bits, or cut, double or overwrite parts; a third of them near the beginning, where the header is."""
     found, last = bytearray(data), len(data) if draw.random() < 0.67 else min(len(data), 4096)
     a, b = sorted(draw.randrange(last + 1) for _ in range(2))
     kind = draw.randrange(6)
@@ -58,7 +58,7 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
 
 
 def signed(data: bytes, draw: random.Random) -> bytes:
-    """One value of the settings or one entry of a tensor changed, and the hash made to fit where it can be."""
+    """Change one value of the settings or one entry of a tensor, and recompute the hash where possible."""
     length = int.from_bytes(data[:8], "little")
     header, body = json.loads(data[8 : 8 + length]), data[8 + length :]
     described = json.loads(header["__metadata__"]["onehop"])
@@ -81,7 +81,7 @@ def signed(data: bytes, draw: random.Random) -> bytes:
                 arrays[each] = np.frombuffer(body[begin:end], dtype=DTYPES[entry["dtype"]]).reshape(entry["shape"])
         described["hash"] = content_hash({key: described[key] for key in CONTENT}, arrays)
     except (KeyError, TypeError, ValueError, UnicodeEncodeError):
-        pass  # it does not fit together at all, which is a mutant too
+        pass  # an inconsistent file is a mutant too
     header["__metadata__"]["onehop"] = json.dumps(described)
     text = json.dumps(header).encode()
     return len(text).to_bytes(8, "little") + text + body
@@ -113,7 +113,7 @@ def try_model(folder: Path, seed: int) -> str:
 
 
 def try_folder(folder: Path, seed: int) -> str:
-    """A store and the checkpoint of a run in turn."""
+    """Read a store and the checkpoint of a run in turn."""
     draw = random.Random(seed)
     where = folder / "store" if seed % 2 else sorted((folder / "run" / "checkpoints").iterdir())[-1]
     file = draw.choice(sorted(path for path in where.iterdir() if path.is_file()))
@@ -138,7 +138,7 @@ def content(folder: Path, seed: int) -> object:
 
 
 def part(kind: str, folder: Path, seeds: range, out: "multiprocessing.Queue[tuple[int, str]]") -> None:
-    """In a process: try each seed, under limits of time and memory."""
+    """Try each seed under limits of time and memory, in a process."""
     os.environ["ONEHOP_CACHE"] = str(folder / "cache")
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))

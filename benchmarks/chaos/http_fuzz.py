@@ -1,4 +1,4 @@
-"""Fuzzed requests over every path of a server: none is answered with 500, and its memory stays flat.
+"""Send fuzzed requests to every path of a server: no answer has status 500, and the memory stays flat.
 
 [FULL=1] python benchmarks/chaos/http_fuzz.py
 """
@@ -107,7 +107,7 @@ def main() -> None:
         server.stop()
     if "Traceback" in "".join(server.errors):
         failures.append("".join(server.errors)[-2000:])
-    # Torch is imported on the way: what counts is the second half.
+    # Torch is imported during the first half, so only the second half counts.
     if memory[-1] > 1.2 * memory[len(memory) // 2]:
         failures.append(f"the memory grew: {memory} MB")
     report("http_fuzz", {"requests": number, "statuses": dict(sorted(statuses.items())), "memory MB": memory}, failures)

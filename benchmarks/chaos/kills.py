@@ -1,4 +1,4 @@
-"""kill -9 at random moments of a training and of prepare: both end with the same bits.
+"""Send SIGKILL at random moments of a training and of prepare: both end with the same bits.
 
 [FULL=1] python benchmarks/chaos/kills.py
 """
@@ -20,7 +20,7 @@ SETTINGS = '[data]\ntrain = ["digits.tsv"]\nlanguage = false\nvalid_size = 50\n[
 
 
 def prepare_killed(work: Path, kills: int) -> tuple[int, bool]:
-    """How many runs were killed before their end, and whether each store is that of a run that was left alone."""
+    """Count the killed runs, and compare each store with that of an undisturbed run."""
     draw, hit, same = random.Random(1), 0, True
     write_pairs(work / "digits.tsv", in_words(digit_strings(20_000)))
     (work / "settings.toml").write_text(SETTINGS)
@@ -37,7 +37,7 @@ def prepare_killed(work: Path, kills: int) -> tuple[int, bool]:
             hit += 1
         process.kill()
         process.wait()
-        if (work / "killed").exists():  # it was faster than the kill, or the last one: the next one begins anew
+        if (work / "killed").exists():  # it ended before the kill, or was the last one: start the next one
             files = [{p.name: p.read_bytes() for p in (work / name).iterdir()} for name in ("whole", "killed")]
             same &= files[0] == files[1]
             if hit < kills:

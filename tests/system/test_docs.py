@@ -433,6 +433,21 @@ def test_every_link_and_picture_leads_to_a_file_and_to_a_heading_in_it(page):
         assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
 
 
+CODE = (".py", ".toml", ".js", ".sh", ".yml", "Makefile")
+
+
+def test_pages_named_in_code_exist():
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    named = 0
+    for file in tracked:
+        if file.endswith(CODE) and not file.startswith(("results/", "tests/pipelines/")):
+            for target, _, anchor in re.findall(r"\b(docs/[\w/-]+\.md)(#([\w-]+))?", text_of(ROOT / file)):
+                named += 1
+                assert (ROOT / target).exists(), f"{file}: {target}"
+                assert not anchor or anchor in anchors(ROOT / target), f"{file}: {target}#{anchor}"
+    assert named > 30
+
+
 def symbols() -> list[tuple[str, str]]:
     return re.findall(r"`(onehop/[\w/.]+\.(?:py|toml))(?::([\w.]+))?`", text_of(DOCS / "internals/paper-map.md"))
 

@@ -57,5 +57,5 @@ def test_a_stopped_run_resumes_with_the_next_part(int8, tmp_path):
     assert list(int8.translated({"int8": again}, parts, key, file)) == whole
     assert again.parts == [["d"]]
     assert list(int8.translated({"int8": Counting(stop_at=0)}, parts, key, file)) == whole
-    with pytest.raises(SystemExit, match="is of other models or another set"):
+    with pytest.raises(SystemExit, match="belongs to other models or another set"):
         list(int8.translated({"int8": again}, parts, {"int8": "other"}, file))

@@ -54,5 +54,5 @@ def test_removed_systems_are_left_out(plot_speed, raw):
 def test_figures_of_other_lines_are_not_drawn_together(plot_speed, raw):
     first = raw("a.json", onehop=4)
     for other in (raw("b.json", marian=8, sentences=99), raw("c.json", marian=8, file="other.en")):
-        with pytest.raises(SystemExit, match=r"is of other lines than .*a\.json"):
+        with pytest.raises(SystemExit, match=r"covers other lines than .*a\.json"):
             plot_speed.read_all([first, other])
