@@ -23,7 +23,6 @@ from onehop.errors import (
     SettingsError,
     TextError,
     missing_package,
-    write_errors,
 )
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -248,10 +247,3 @@ def check_writable(file: Path) -> None:
     else:
         return
     raise TextError(f"{file} cannot be written: {os.strerror(error)}.", "Give another file.")
-
-
-def write_text(file: Path, text: str) -> None:
-    """Write a file and print its path."""
-    with write_errors(file):
-        file.write_text(text, encoding="utf-8")
-    typer.echo(file)

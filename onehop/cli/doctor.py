@@ -148,7 +148,6 @@ def engine(name: str, where: str, describe: Callable[[Any], str]) -> Iterator[st
 
 
 def folders() -> Iterator[str]:
-    """The folders of models and of the cache."""
     # Imported here, since its own imports may be missing.
     from onehop.storage.registry import installed, labels, package_folder, user_folder
 

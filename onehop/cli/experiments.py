@@ -16,9 +16,8 @@ from onehop.cli.app import (
     app,
     settings_of,
     use_threads,
-    write_text,
 )
-from onehop.errors import SettingsError, check_folder
+from onehop.errors import SettingsError, check_folder, write_errors
 
 _PANEL = "The paper"
 
@@ -122,7 +121,9 @@ def paper_family(
         raise SettingsError(f"{out} does not end in .svg.", "Give a name that ends in .svg with -o.")
     typer.echo(family_figure.table_text())
     if out is not None:
-        write_text(out, family_figure.picture())
+        with write_errors(out):
+            out.write_text(family_figure.picture(), encoding="utf-8")
+        typer.echo(out)
 
 
 @_paper_app.command(name="heads")

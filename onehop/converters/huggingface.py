@@ -183,19 +183,14 @@ def _layer_names(layer: str, *, cross: bool) -> Iterator[_TensorNames]:
     theirs = f"model.{layer}"
     kinds = {"self": "self_attn", "cross": "encoder_attn"} if cross else {"self": "self_attn"}
     for kind, name in kinds.items():
-        yield from _attention_names(f"{layer}.{kind}_attention", f"{theirs}.{name}")
+        for ours, projection in _PROJECTIONS.items():
+            axes = (0, 0) if ours == "w_o" else (1, None)
+            names = f"{layer}.{kind}_attention.{ours}", f"{theirs}.{name}.{projection}"
+            yield from _weight_and_bias(*names, *axes, optional_bias=True)
         yield from _weight_and_bias(f"{layer}.{kind}_add_norm.norm", f"{theirs}.{name}_layer_norm", 0, 0)
     yield from _weight_and_bias(f"{layer}.feed_forward.w_1", f"{theirs}.fc1", 1, None)
     yield from _weight_and_bias(f"{layer}.feed_forward.w_2", f"{theirs}.fc2", 0, 0)
     yield from _weight_and_bias(f"{layer}.feed_add_norm.norm", f"{theirs}.final_layer_norm", 0, 0)
-
-
-def _attention_names(ours: str, theirs: str) -> Iterator[_TensorNames]:
-    for our_name, their_name in _PROJECTIONS.items():
-        out = our_name == "w_o"
-        yield from _weight_and_bias(
-            f"{ours}.{our_name}", f"{theirs}.{their_name}", 0 if out else 1, 0 if out else None, optional_bias=True
-        )
 
 
 def _weight_and_bias(

@@ -9,7 +9,7 @@ from itertools import groupby, islice
 from typing import Any, Literal
 
 from onehop.data.corpus import ENDINGS, Lines, ParallelFile, unequal_lines
-from onehop.data.records import records
+from onehop.data.records import READERS
 from onehop.errors import TextError
 
 CHUNK = 4096
@@ -39,7 +39,7 @@ def read_chunks(file: ParallelFile, size: int = CHUNK, plain: Plain = None) -> I
     if len(file.paths) > 1 and file.format is None and plain is None:
         yield from _aligned_chunks(file, size)
         return
-    reader: Any = Lines(file.paths[0]) if file.format is None else records(file)
+    reader: Any = Lines(file.paths[0]) if file.format is None else READERS[file.format](file)
     items, number = _paragraphs(reader) if plain == "paragraphs" else iter(reader), 1
     while chunk := list(islice(items, size)):
         src, tgt = chunk, None

@@ -30,11 +30,6 @@ _BLOCK = 1 << 16
 _SHOWN_COLUMNS = 8
 
 
-def records(file: ParallelFile) -> "Records":
-    assert file.format is not None
-    return READERS[file.format](file)
-
-
 class Records:
     """The records of a file in order. `consumed` is the number of bytes of it read from disk."""
 

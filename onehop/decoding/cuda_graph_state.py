@@ -142,7 +142,6 @@ class LayerSlots:
         self.source_values.copy_(v.transpose(1, 2))
 
     def step_weights(self) -> list[Tensor]:
-        """The weights of the products in a step."""
         layer, cross = self.layer, self.layer.cross_attention
         assert cross is not None
         feed = layer.feed_forward

@@ -91,7 +91,6 @@ class TorchEngine:
         return results
 
     def batches(self, sources: Sequence[Ids]) -> Iterator[list[int]]:
-        """Indices of the sources of each batch."""
         if self.captured is None:
             yield from batches_by_length(sources, BATCH_TOKENS)
             return

@@ -166,7 +166,6 @@ def score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str | Moses = "13a", lower: bool = False
 ) -> MetricScore:
-    """BLEU as sacreBLEU computes it."""
     return score(bleu_metric(tokenize, lower=lower), hypotheses, references)
 
 
@@ -189,7 +188,6 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 def score_with_interval(
     metric: Any, hypotheses: Sequence[str], references: Sequence[str], *, resamples: int = RESAMPLES
 ) -> MetricScore:
-    """The corpus score with its confidence interval."""
     (result,), _ = _paired_test(metric, [hypotheses], references, test_type="bs", n_samples=resamples)
     return result
 

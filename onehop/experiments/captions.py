@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from onehop.atomic import write_whole
@@ -28,17 +28,14 @@ def fetch(folder: Path, say: Callable[[str], None], source: str = _SOURCE) -> No
     """Write the missing files, each atomically. A file with other content is not replaced."""
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in _missing(folder, source):
-            write_whole(folder / name, content)
-            say(f"{folder / name}: {len(content.splitlines()):,} lines")
-
-
-def _missing(folder: Path, source: str) -> Iterator[tuple[str, bytes]]:
-    for name, digest in FILES.items():
-        if not (folder / name).exists():
-            yield name, download(name, digest, source)
-        elif hashlib.sha256((folder / name).read_bytes()).hexdigest() != digest:
-            raise TextError(f"{folder / name} already exists, with other content.", "Give another -o.")
+        for name, digest in FILES.items():
+            file = folder / name
+            if not file.exists():
+                content = download(name, digest, source)
+                write_whole(file, content)
+                say(f"{file}: {len(content.splitlines()):,} lines")
+            elif hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+                raise TextError(f"{file} already exists, with other content.", "Give another -o.")
 
 
 def download(name: str, digest: str, source: str) -> bytes:

@@ -224,7 +224,6 @@ class EditTap:
         return value.mean(1, keepdim=True).expand_as(value) if averaged else value
 
     def residual(self, edit: Edit, name: str, value: Tensor) -> Tensor:
-        """Remove the residual connection."""
         return torch.zeros_like(value) if _add_norm_in(edit.scope, name, "skip") else value
 
     def norm(self, edit: Edit, name: str, value: Tensor) -> Tensor:

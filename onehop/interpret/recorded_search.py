@@ -34,24 +34,19 @@ class TappedModel:
 
     @contextmanager
     def tapped(self, *taps: Tap) -> Iterator[Transformer]:
-        """The model under these taps, in order; they are removed afterwards."""
+        """The model under these taps; each receives the value that the previous one returned."""
+
+        def chained(name: str, value: Tensor) -> Tensor:
+            for tap in taps:
+                value = tap(name, value)
+            return value
+
         with self._in_use:
-            self._tap = _chained(taps)
+            self._tap = chained
             try:
                 yield self._model
             finally:
                 self._tap = untapped
-
-
-def _chained(taps: Sequence[Tap]) -> Tap:
-    """Several taps as one; each receives the value that the previous one returned."""
-
-    def tap(name: str, value: Tensor) -> Tensor:
-        for inner in taps:
-            value = inner(name, value)
-        return value
-
-    return tap
 
 
 class _RerunStep:

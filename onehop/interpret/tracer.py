@@ -228,7 +228,6 @@ class Tracer:
     def analyses(
         self, ids: Sequence[int], steps: Sequence[Json], searched: RecordedSearch, recording: Recording
     ) -> Json:
-        """Measurements of the recorded tensors."""
         recorder = recording.recorder
         return {
             "lens": logit_lens(self.model, recorder, [[c["id"] for c in step["top"]] for step in steps], self.choice),

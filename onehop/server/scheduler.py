@@ -208,7 +208,6 @@ class Lane:
         return batch
 
     def start(self, batch: list[QueuedSentence]) -> None:
-        """Run a batch in a thread."""
         now = time.monotonic()
         self.record(batch, now)
         is_slow = any(map(self.is_slow, batch))

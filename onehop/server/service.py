@@ -41,8 +41,6 @@ _State = Literal["starting", "ok", "failing"]
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateOptions:
-    """The options of a request."""
-
     search: SearchOptions = field(default_factory=SearchOptions)
     terms: Terms = field(default_factory=Terms)
     prefixes: Sequence[str] = ()
@@ -93,7 +91,6 @@ class Translating(ABC):
         return await asyncio.to_thread(lambda: [list(best) for best in zip(*map(nth, range(variants)), strict=True)])
 
     async def translate_segments(self, lines: Sequence[str]) -> Translated:
-        """The segments of each line, and their translations."""
         return await self.run((await asyncio.to_thread(self.pipeline, TranslateOptions())).plan(lines))
 
     async def translate_html(
@@ -245,7 +242,6 @@ class Service(Translating):
     # --- requests of a plan -----------------------------------------------------------------------------------
 
     async def answer(self, request: Search | Alignments) -> list[Any]:
-        """Answer a request of a plan."""
         if isinstance(request, Alignments):
             return await self.align(request.sentences)
         if request.prefixes is None:

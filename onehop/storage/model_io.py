@@ -158,7 +158,6 @@ def encode_part(label: Label, arrays: Mapping[str, Array]) -> list[bytes | memor
 
 
 def remove_shards(head: Path) -> None:
-    """Remove the shards of the replaced model."""
     shard = re.compile(rf"{re.escape(head.name.removesuffix(SUFFIX))}{PART}\.safetensors")
     for file in head.parent.iterdir():
         if shard.fullmatch(file.name):

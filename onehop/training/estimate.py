@@ -44,7 +44,6 @@ class Plan:
 
 
 def plan(settings: Settings, pairs: Pairs, objective: Objective, device: torch.device) -> Plan:
-    """Estimate a training on a device."""
     model = objective.model
     parameters = parameter_count(objective)
     per_token = saved_bytes_per_token(objective, settings)

@@ -278,7 +278,6 @@ def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on
 
 
 def plan_to_text(settings: Settings, store: Store, plan: Plan, step: float, validation: float) -> str:
-    """The text of a dry run."""
     train = settings.train
     validations = 2 + (train.steps - 1) // train.validate_every  # before the first step, in between, at the end
     seconds = train.steps * step + validations * validation

@@ -37,7 +37,6 @@ class EMA:
             _copy_into(model, own)
 
     def load(self, arrays: Arrays) -> None:
-        """Load the average from a checkpoint."""
         for name, p in self.weights.items():
             p.copy_(shard_like(torch.from_numpy(arrays[f"ema.{name}"]), p))
 

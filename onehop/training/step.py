@@ -115,7 +115,6 @@ def gradient_norm(model: nn.Module) -> Tensor:
 
 
 def apply_gradients(model: nn.Module, optimizer: torch.optim.Optimizer, clip: float, norm: Tensor) -> None:
-    """Clip and update."""
     if clip:
         nn.utils.clip_grads_with_norm_(model.parameters(), clip, norm)
     optimizer.step()

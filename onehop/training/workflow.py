@@ -212,7 +212,6 @@ def check_can_start(settings: Settings, store: Store, out: Path) -> None:
 
 
 def plan_to_text(plan: Plan, settings: Settings) -> str:
-    """The text of a dry run."""
     return (
         f"{plan.parameters:,} parameters\n"
         f"about {plan.memory_bytes / 1e9:.1f} GB of memory: {plan.state_bytes / 1e9:.2f} for weights, gradients and "
