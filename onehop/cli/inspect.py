@@ -139,7 +139,7 @@ def _comparable(path: Path, other: Path) -> Path:
     labels, names = [describe(file) for file in (path, other)], [short_name(file) for file in (path, other)]
     if labels[0].hash == labels[1].hash:
         raise SettingsError(f"{names[0]} and {names[1]} are the same model.", "Give --compare another one.")
-    first, second = ((label.content.get("source"), label.content.get("target")) for label in labels)
+    first, second = (label.pair for label in labels)
     if first != second:
         raise SettingsError(
             f"{names[1]} translates {second[0]} to {second[1]}, and {names[0]} {first[0]} to {first[1]}.",

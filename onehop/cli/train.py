@@ -220,10 +220,10 @@ def _check_tuning_files(model: str, *groups: list[str]) -> None:
 
     path = named_model(model)
     check_kind(path, None)
-    content = describe(path).content
+    pair = describe(path).pair
     for names in groups:
         entries, languages = entries_from_names(names)
-        find_files(entries, Path(), *(languages or (content["source"], content["target"])))
+        find_files(entries, Path(), *(languages or pair))
 
 
 @app.command(rich_help_panel=_PANEL)

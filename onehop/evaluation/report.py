@@ -181,7 +181,7 @@ def evaluate_text(text: Path, model: str | None) -> "Likelihood | Recall":
     file, texts = named_model(model), read_lines(text)
     if not any(map(normalise, texts)):
         raise TextError(f"{text} has no text in it.", "Give another --text.")
-    if describe(file).content["settings"].get("model", {}).get("kind") == "encoder":
+    if describe(file).kind == "encoder":
         from onehop.evaluation.masked_language_model import recall_of
         from onehop.pipelines.fill_mask import Filler
 

@@ -63,8 +63,7 @@ def offer(models: Sequence[Path]) -> str:
     """The models and language pairs, in one line."""
     by_pair: dict[Pair, list[str]] = {}
     for path in models:
-        content = describe(path).content
-        by_pair.setdefault((content["source"], content["target"]), []).append(short_name(path))
+        by_pair.setdefault(describe(path).pair, []).append(short_name(path))
     direct = [f"{a} → {b} ({' or '.join(names)})" for (a, b), names in by_pair.items()]
     through = [" → ".join([a, *(b for _, b in legs)]) for (a, _), legs in all_routes(by_pair).items() if len(legs) > 1]
     return f"onehop translates {', '.join([*direct, *through])}"

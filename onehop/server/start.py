@@ -55,8 +55,7 @@ def _full_ones_first(paths: Sequence[Path]) -> list[Path]:
     """Models with the small ones last. Two of one form are refused, since requests do not name models."""
     known: dict[tuple[Pair, bool], Path] = {}
     for path in paths:
-        content = describe(path).content
-        pair, is_small = (content["source"], content["target"]), short_name(path).endswith(SMALL)
+        pair, is_small = describe(path).pair, short_name(path).endswith(SMALL)
         if (other := known.get((pair, is_small))) is not None:
             what = f"{other} and {path} both translate from {pair[0]} to {pair[1]}."
             raise SettingsError(

@@ -34,6 +34,16 @@ class Label:
     parts: int
     content: Mapping[str, Any]
 
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The source and the target language."""
+        return self.content["source"], self.content["target"]
+
+    @property
+    def kind(self) -> Any:
+        """None for a translator. The kind of a damaged file may be anything."""
+        return self.content["settings"].get("model", {}).get("kind")
+
 
 def check_unchanged(path: str | Path, expected: str) -> None:
     """Refuse a model file whose stated hash is another one."""
@@ -64,7 +74,7 @@ MEMBERS = {
 
 def check_kind(path: str | Path, wanted: str | None) -> None:
     """Refuse a model of another kind than needed. Only the description is read."""
-    kind = describe(path).content["settings"].get("model", {}).get("kind")
+    kind = describe(path).kind
     if kind != wanted and kind in list(MEMBERS):  # a list, because a damaged file's kind may not be hashable
         (name, verb), (other, _) = MEMBERS[kind], MEMBERS[wanted]
         raise ModelFileError(f"{path} is {name}, not {other}.", f"Use {verb}, or give another model.")

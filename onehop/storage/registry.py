@@ -116,12 +116,7 @@ def short_name(path: Path) -> str:
 
 def translators() -> dict[str, Pair]:
     """The languages of every installed model that translates, by its name."""
-    contents = {name: label.content for name, label in labels().items()}
-    return {
-        name: (content["source"], content["target"])
-        for name, content in contents.items()
-        if content["settings"]["model"].get("kind") is None
-    }
+    return {name: label.pair for name, label in labels().items() if label.kind is None}
 
 
 def find_model(
@@ -148,8 +143,7 @@ def _of_quality(path: Path, quality: Quality, *, named: bool) -> Path:
     if named:
         what = f"The model {name} is named, but --quality {quality} asks for {wanted}."
         raise SettingsError(what, "Leave out --model or --quality.")
-    content = describe(path).content
-    pair = content["source"], content["target"]
+    pair = describe(path).pair
     if translators().get(wanted) == pair:
         return installed()[wanted]
     form = "small" if quality == "fast" else "full"
@@ -207,7 +201,7 @@ def _own_default() -> Path | None:
     """en-de, if it is a translator and in a folder of ours: then no other model need be looked at."""
     path = _in_folders().get(DEFAULT)
     with suppress(OnehopError):
-        if path and describe(path).content["settings"].get("model", {}).get("kind") is None:
+        if path and describe(path).kind is None:
             return path
     return None
 
@@ -260,13 +254,11 @@ def _how_to_get_one(names: list[str]) -> str:
 
 def _check_languages(path: Path, source: str | None, target: str | None) -> None:
     """Refuse a model for other languages than those that are asked for."""
-    content = describe(path).content
-    if source not in (None, content["source"]) or target not in (None, content["target"]):
-        wanted = f"{source or content['source']} to {target or content['target']}"
-        raise SettingsError(
-            f"{path} translates from {content['source']} to {content['target']}, not from {wanted}.",
-            "Choose another model, or leave out --from and --to.",
-        )
+    own_source, own_target = describe(path).pair
+    if source not in (None, own_source) or target not in (None, own_target):
+        wanted = f"{source or own_source} to {target or own_target}"
+        what = f"{path} translates from {own_source} to {own_target}, not from {wanted}."
+        raise SettingsError(what, "Choose another model, or leave out --from and --to.")
 
 
 def default_alpha(path: Path) -> float | None:

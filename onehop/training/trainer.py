@@ -9,6 +9,7 @@ Adam's moments and the position are the whole state.
 import math
 import os
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -134,11 +135,9 @@ class Trainer:
         train, stop = self.settings.train, self.stop
         self.resume()
         self.note_machine()
-        epoch, batch = self.progress.epoch, self.progress.batch
-        stream = updates(self.pairs_of, self.settings, self.budget, epoch, batch, self.task)
         with (
             stop_on_signals(stop),
-            prefetch(stream, _PREFETCH, until=lambda: bool(stop)) as loader,
+            prefetch(self.stream(), _PREFETCH, until=lambda: bool(stop)) as loader,
             closing(self),  # abandons a half-made epoch, which the thread would wait for
         ):
             if train.start_from and self.progress == Progress(exact=self.progress.exact):
@@ -268,6 +267,11 @@ class Trainer:
             self.ema = EMA(self.model, self.settings.train.ema)
         if self.world.is_main:
             self.run.note(started_from=start.hash)
+
+    def stream(self) -> Iterator[Update]:
+        """Yield the updates from the present position on."""
+        p = self.progress
+        return updates(self.pairs_of, self.settings, self.budget, p.epoch, p.batch, self.task)
 
     def pairs_of(self, epoch: int) -> Pairs:
         """The pairs of an epoch: those of the store, or segmented again with BPE-dropout."""

@@ -285,7 +285,7 @@ def test_tables_are_read_in_batches_of_rows(tmp_path, monkeypatch):
         out.write_table(table(pairs))
     for name in ("a.parquet", "a.arrow"):
         (file,) = find_files([name], tmp_path, "en", "de")
-        reader = records.records(file)
+        reader = records.READERS[file.format](file)
         assert [len(batch) for batch in reader.batches(file.paths[0])] == [10] * 10
         assert [tuple(side.decode() for side in record) for record in reader] == pairs
         assert reader.consumed == file.size
