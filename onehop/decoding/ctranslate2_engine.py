@@ -260,7 +260,9 @@ def end_of_loop(ids: Ids, repeats: int) -> int | None:
     """
     if not repeats:
         return None
-    ends = (_end_of_repetition(ids, n, loop_span(n, repeats)) for n in range(1, LONGEST_LOOP + 1))
+    duplicates = len(ids) - len(set(ids))  # all ids of a loop but the first n are duplicates
+    spans = ((n, loop_span(n, repeats)) for n in range(1, LONGEST_LOOP + 1))
+    ends = (_end_of_repetition(ids, n, span) for n, span in spans if span - n <= duplicates)
     return min((end for end in ends if end is not None), default=None)
 
 

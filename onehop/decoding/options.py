@@ -1,9 +1,9 @@
 """Options and results of a search, the same for every engine. No torch."""
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from onehop.errors import SettingsError
@@ -92,8 +92,9 @@ def for_one_best(options: SearchOptions) -> SearchOptions:
 
 def allowing(options: SearchOptions, source: Ids) -> SearchOptions:
     """The options for a source that repeats an n-gram itself: its output may repeat one twice as often."""
-    # Most sources repeat nothing, which is found without a Python loop over the ids.
-    lengths = [n for n in range(1, LONGEST_LOOP + 1) if any(map(operator.eq, source[n:], source))]
+    # Most sources have too few duplicates for loops of most lengths: r times an n-gram has r n - n of them.
+    duplicates = len(source) - len(set(source))
+    lengths = [n for n in range(1, LONGEST_LOOP + 1) if options.loop_repeats * n - n <= duplicates]
     repeats = max((_max_repeats(source, n) for n in lengths), default=1)
     return replace(options, loop_repeats=2 * repeats) if 0 < options.loop_repeats <= repeats else options
 
@@ -107,6 +108,7 @@ def _max_repeats(ids: Ids, n: int) -> int:
     return longest // n
 
 
+@lru_cache
 def loop_span(n: int, repeats: int) -> int:
     """The number of consecutive ids that a repeated n-gram must cover to be a loop."""
     return n * max(repeats, math.ceil(LOOP_SPAN / n))

@@ -11,10 +11,10 @@ import json
 import re
 import struct
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import sentencepiece as spm
 
@@ -25,6 +25,8 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 # SentencePiece marks the beginning of a word with this character, so in text it can only mean a space.
 WORD_MARK = "\u2581"
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 _TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a token that `Tokenizer.learn` reserved for a tag
 
 
@@ -156,7 +158,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens and padding."""
-        return str(self._pieces.DecodeIds([int(i) for i in ids if int(i) not in (PAD, BOS, EOS)]))
+        return str(self._pieces.DecodeIds([i for i in map(int, ids) if i not in (PAD, BOS, EOS)]))
 
     def decode_complete(self, ids: Sequence[int]) -> str:
         """The text of a prefix that no further id can change: without the bytes of an unfinished character."""
@@ -179,16 +181,19 @@ class Tokenizer:
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The tokens as strings, with U+2581 where a word begins."""
-        cache = self._token_cache
-        return [cache[i] for i in ids]
+        return list(map(self._token_of.__getitem__, ids))
 
     @cached_property
-    def _token_cache(self) -> "_TokenCache":
-        return _TokenCache(self._pieces)
+    def _token_of(self) -> "_Cache[int, str]":
+        return _Cache(lambda id: str(self._pieces.IdToPiece(int(id))))
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """The inverse of `tokens`."""
-        return [int(self._pieces.PieceToId(token)) for token in tokens]
+        return list(map(self._id_of.__getitem__, tokens))
+
+    @cached_property
+    def _id_of(self) -> "_Cache[str, int]":
+        return _Cache(lambda token: int(self._pieces.PieceToId(token)))
 
 
 class _TargetTokenizer(Tokenizer):
@@ -210,15 +215,15 @@ class _TargetTokenizer(Tokenizer):
         return [[id if id < self.known else UNK for id in ids] for ids in batch]
 
 
-class _TokenCache(dict[int, str]):
-    """The token of each id, looked up on first use: a sentence needs few of them."""
+class _Cache(dict[_Key, _Value]):
+    """Tokens or ids, each looked up on first use: a sentence needs few of them."""
 
-    def __init__(self, pieces: Any) -> None:
-        self._pieces = pieces
+    def __init__(self, look_up: Callable[[_Key], _Value]) -> None:
+        self._look_up = look_up
 
-    def __missing__(self, id: int) -> str:
-        self[id] = token = str(self._pieces.IdToPiece(int(id)))
-        return token
+    def __missing__(self, key: _Key) -> _Value:
+        self[key] = value = self._look_up(key)
+        return value
 
 
 def _recording(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
