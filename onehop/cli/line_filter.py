@@ -5,6 +5,7 @@ before the error is reported.
 """
 
 import contextlib
+import gc
 import os
 import select
 import sys
@@ -124,6 +125,7 @@ class LineInputs:
             self._translate(job, lambda windows: translate_with_workers(job, windows, self.workers))
         else:
             pipeline = job.pipeline(job.translator())
+            gc.freeze()  # the collector does not look at modules and the model again and again
             self._translate(job, lambda windows: (job.translate(pipeline, window) for window in windows))
 
     def _translate(self, job: BulkJob, translated: Callable[[Iterable[Window]], _Results]) -> None:
