@@ -61,7 +61,7 @@ def _overrides(one: tuple[int, int, bool], other: tuple[int, int, bool]) -> bool
 
 def _known_numbers(translation: str, language: str, times: Sequence[Clock]) -> set[str]:
     """All numbers of a translation: digits, their parts, words, and the hours of its clock times."""
-    texts = translation, _SPACED_THOUSANDS.sub("", translation)
+    texts = {translation, _SPACED_THOUSANDS.sub("", translation)}
     digits = [_DIGITS.findall(number) for text in texts for number in _NUMBER.findall(text)]
     words = {str(number.value) for number in spelled_numbers(translation, language)}
     large = {str(value) for _, value in scaled_numbers(translation, language)}
@@ -108,8 +108,9 @@ def _is_known(parts: Sequence[str], known: set[str]) -> bool:
 
 def _changed_units(source: str, translation: str, languages: tuple[str, str]) -> Iterator[str]:
     """Numbers that have another unit of the same dimension in the translation."""
-    targets = list(measures(translation, languages[1]))
-    for measure in measures(source, languages[0]):
+    sources = list(measures(source, languages[0]))
+    targets = list(measures(translation, languages[1])) if sources else []
+    for measure in sources:
         same = [t for t in targets if (t.value, t.dimension) == (measure.value, measure.dimension)]
         if same and all(t.unit != measure.unit for t in same):
             yield f"{measure.words} → {same[0].words}"

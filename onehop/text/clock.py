@@ -26,45 +26,47 @@ class Clock(NamedTuple):
         return self.minutes == other.minutes and (unknown or self.afternoon == other.afternoon)
 
 
-_N = r"(?:\d{1,2}|[^\W\d_]+(?:-[^\W\d_]+)?)"
+_N = r"(?:\d{1,2}|[^\W\d_]++(?:-[^\W\d_]++)?)"
+_NO_SCALE, _AFTER_HOUR = r"(?! (?:hundred|thousand|million))", r"(?= ?[.,;!?]| o'clock|$| in the| when| and| on)"
 _DIGITAL = re.compile(r"(?<![\d.,:])(\d{1,2})(?:[:.]|\s?[hH]\s?)([0-5]\d)(?![\d%]|[.,:]\d)")
 _HALF = re.compile(r"\s?([ap])\.?\s?m\b", re.IGNORECASE)
+# Words, a pattern that needs one of them, and what the pattern's numbers mean.
 _PATTERNS = {
     "en": (
-        (rf"\bhalf past ({_N})", lambda h: (h, 30)),
-        (rf"\b(?:a )?quarter (?:past|after) ({_N})", lambda h: (h, 15)),
-        (rf"\b(?:a )?quarter (?:to|of|before) ({_N})", lambda h: (h, -15)),
-        (rf"\b({_N})(?: minutes)? (?:past|after) ({_N})(?! (?:hundred|thousand|million))", lambda m, h: (h, m)),
-        (rf"\b({_N})(?: minutes)? to ({_N})(?= ?[.,;!?]| o'clock|$| in the| when| and| on)", lambda m, h: (h, -m)),
-        (rf"\b({_N}) o['’]clock", lambda h: (h, 0)),
-        (r"\b(\d{1,2}) ?[ap]\.?m\b", lambda h: (h, 0)),
+        ("half", rf"\bhalf past ({_N})", lambda h: (h, 30)),
+        ("quarter", rf"\b(?:a )?quarter (?:past|after) ({_N})", lambda h: (h, 15)),
+        ("quarter", rf"\b(?:a )?quarter (?:to|of|before) ({_N})", lambda h: (h, -15)),
+        ("past|after", rf"\b({_N})(?: minutes)? (?:past|after) ({_N}){_NO_SCALE}", lambda m, h: (h, m)),
+        (" to ", rf"\b({_N})(?: minutes)? to ({_N}){_AFTER_HOUR}", lambda m, h: (h, -m)),
+        ("clock", rf"\b({_N}) o['’]clock", lambda h: (h, 0)),
+        ("m", r"\b(\d{1,2}) ?[ap]\.?m\b", lambda h: (h, 0)),
     ),
     "de": (
-        (rf"\bfünf vor halb ({_N})", lambda h: (h, -35)),
-        (rf"\bfünf nach halb ({_N})", lambda h: (h, -25)),
-        (rf"(?<!vor )(?<!nach )\bhalb ({_N})", lambda h: (h, -30)),
-        (rf"\bViertel nach ({_N})", lambda h: (h, 15)),
-        (rf"\bViertel vor ({_N})", lambda h: (h, -15)),
-        (rf"\bdreiviertel ({_N})", lambda h: (h, -15)),
-        (rf"\bviertel (?!nach|vor)({_N})", lambda h: (h, -45)),
-        (rf"\b({_N})(?: Minuten)? nach ({_N})", lambda m, h: (h, m)),
-        (rf"\b({_N})(?: Minuten)? vor ({_N})", lambda m, h: (h, -m)),
-        (rf"\b({_N}) Uhr (?:und )?({_N})", lambda h, m: (h, m)),
-        (rf"\b({_N}) Uhr", lambda h: (h, 0)),
+        ("halb", rf"\bfünf vor halb ({_N})", lambda h: (h, -35)),
+        ("halb", rf"\bfünf nach halb ({_N})", lambda h: (h, -25)),
+        ("halb", rf"(?<!vor )(?<!nach )\bhalb ({_N})", lambda h: (h, -30)),
+        ("viertel", rf"\bViertel nach ({_N})", lambda h: (h, 15)),
+        ("viertel", rf"\bViertel vor ({_N})", lambda h: (h, -15)),
+        ("viertel", rf"\bdreiviertel ({_N})", lambda h: (h, -15)),
+        ("viertel", rf"\bviertel (?!nach|vor)({_N})", lambda h: (h, -45)),
+        ("nach", rf"\b({_N})(?: Minuten)? nach ({_N})", lambda m, h: (h, m)),
+        ("vor", rf"\b({_N})(?: Minuten)? vor ({_N})", lambda m, h: (h, -m)),
+        ("uhr", rf"\b({_N}) Uhr (?:und )?({_N})", lambda h, m: (h, m)),
+        ("uhr", rf"\b({_N}) Uhr", lambda h: (h, 0)),
     ),
     "fr": (
-        (rf"\b({_N}) heures? et demie?", lambda h: (h, 30)),
-        (rf"\b({_N}) heures? et quart", lambda h: (h, 15)),
-        (rf"\b({_N}) heures? moins (?:le |un )?quart", lambda h: (h, -15)),
-        (rf"\b({_N}) heures? moins ({_N})", lambda h, m: (h, -m)),
-        (rf"\b({_N}) heures? ({_N})", lambda h, m: (h, m)),
-        (rf"\b({_N}) heures?", lambda h: (h, 0)),
-        (r"\b(\d{1,2}) ?h\b", lambda h: (h, 0)),
-        (r"\b(midi|minuit)(?: et demie?)?", lambda h: (h, 0)),
+        ("heure", rf"\b({_N}) heures? et demie?", lambda h: (h, 30)),
+        ("heure", rf"\b({_N}) heures? et quart", lambda h: (h, 15)),
+        ("heure", rf"\b({_N}) heures? moins (?:le |un )?quart", lambda h: (h, -15)),
+        ("heure", rf"\b({_N}) heures? moins ({_N})", lambda h, m: (h, -m)),
+        ("heure", rf"\b({_N}) heures? ({_N})", lambda h, m: (h, m)),
+        ("heure", rf"\b({_N}) heures?", lambda h: (h, 0)),
+        ("h", r"\b(\d{1,2}) ?h\b", lambda h: (h, 0)),
+        ("mi", r"\b(midi|minuit)(?: et demie?)?", lambda h: (h, 0)),
     ),
 }
 _COMPILED = {
-    language: [(re.compile(pattern, re.IGNORECASE), time) for pattern, time in patterns]
+    language: [(words.split("|"), re.compile(pattern, re.IGNORECASE), time) for words, pattern, time in patterns]
     for language, patterns in _PATTERNS.items()
 }
 # "three to five" may be a range; these minutes are rarely part of one.
@@ -79,8 +81,9 @@ def clock_times(text: str, language: str) -> Iterator[Clock]:
             half = _HALF.match(text, match.end())
             afternoon = True if hour > 12 else half[1].lower() == "p" if half else None
             yield Clock(*match.span(), (hour * 60 + minute) % HALF_DAY, ":" in match[0], afternoon)
-    for pattern, time in _COMPILED.get(language, ()):
-        for match in pattern.finditer(text):
+    folded = text.casefold()
+    for words, pattern, time in _COMPILED.get(language, ()):
+        for match in pattern.finditer(text) if any(word in folded for word in words) else ():
             values = [int(group) if group.isdigit() else value_of(group, language) for group in match.groups()]
             if None in values:
                 continue

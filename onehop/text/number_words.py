@@ -82,6 +82,14 @@ class SpelledNumber(NamedTuple):
 
 
 @lru_cache(1 << 17)
+def _scale_and_value(word: str, language: str) -> tuple[int, int | None]:
+    """The scale of a lowercase word such as "millions", or 0, and its number, or None."""
+    scales = _SCALES[language]
+    scale = scales.get(word) or scales.get(word.removesuffix("s")) or 0
+    return scale, scale or value_of(word, language)
+
+
+@lru_cache(1 << 17)
 def value_of(word: str, language: str) -> int | None:
     """The number of one word, or None."""
     word = word.lower()
@@ -161,10 +169,8 @@ def has_number(text: str, language: str) -> bool:
     """Whether a text may contain a number, in digits or in words."""
     if any(map(str.isdigit, text)):
         return True
-    scales = _SCALES.get(language, {})
     return language in LANGUAGES and any(
-        word in scales or word.removesuffix("s") in scales or value_of(word, language) is not None
-        for word in _LETTERS.findall(text.lower())
+        _scale_and_value(word, language)[1] is not None for word in _LETTERS.findall(text.lower())
     )
 
 
@@ -183,8 +189,7 @@ def spelled_numbers(text: str, language: str) -> Iterator[SpelledNumber]:
     group: list[_Word] = []
     for match in _WORD.finditer(text):
         lower = match[0].lower()
-        scale = _SCALES[language].get(lower) or _SCALES[language].get(lower.removesuffix("s"))
-        value = scale or value_of(lower, language)
+        scale, value = _scale_and_value(lower, language)
         if value is None:
             continue
         word = _Word(*match.span(), lower, value, bool(scale))
@@ -240,8 +245,9 @@ def _readings(group: Sequence[_Word], language: str) -> Iterator[SpelledNumber]:
 
 def month_numbers(text: str, language: str) -> Iterator[str]:
     """The numbers of the months that a text names."""
-    words = set(_WORD.findall(text))
-    return (str(n) for n, name in enumerate(_MONTHS.get(language, "").split(), 1) if name in words)
+    named = [(n, name) for n, name in enumerate(_MONTHS.get(language, "").split(), 1) if name in text]
+    words = set(_WORD.findall(text)) if named else set()
+    return (str(n) for n, name in named if name in words)
 
 
 def scaled_numbers(text: str, language: str) -> Iterator[tuple[str, int]]:

@@ -86,7 +86,7 @@ def _pattern(language: str) -> tuple[re.Pattern[str], list[tuple[str, int]]]:
             units.append((dimension, row, names[LANGUAGES.index(language)].strip()))
     units.sort(key=lambda unit: -len(unit[2]))  # square miles before miles
     alternatives = "|".join(f"({pattern})" for *_, pattern in units)
-    number = r"(?:(?P<digits>\d[\d.,\u00a0\u202f]*)[ \u00a0-]?|(?P<words>[^\W\d_]+(?:-[^\W\d_]+)?)[ \u00a0-])"
+    number = r"(?:(?P<digits>\d[\d.,\u00a0\u202f]*)[ \u00a0-]?|(?P<words>[^\W\d_]++(?:-[^\W\d_]++)?)[ \u00a0-])"
     return re.compile(rf"(?<![\w.,-]){number}(?:{alternatives})(?!\w)"), [(d, n) for d, n, _ in units]
 
 
