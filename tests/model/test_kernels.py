@@ -24,7 +24,7 @@ from onehop.model.kernels import fused, ragged
 from onehop.model.kernels.add_norm import add_norm, sum_and_norm
 from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.model.kernels.feed_forward import feed_forward, fits
-from onehop.model.loss import cross_entropy
+from onehop.model.loss import NEVER, cross_entropy, output_loss
 from onehop.model.packing import PackedMask, Packing
 from onehop.model.transformer import Tokens, Transformer
 
@@ -131,14 +131,38 @@ def test_a_tile_sees_no_other_sentence():
 
 @pytest.mark.parametrize("vocab", [7, 8192, 8193, 20_000])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_fused_output_is_the_plain_loss(vocab, smoothing):
-    states, weight = drawn(5, 8), drawn(vocab, 8, seed=1)
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_fused_output_is_the_plain_loss(vocab, smoothing, biased):
+    inputs = [drawn(5, 8), drawn(vocab, 8, seed=1), *[drawn(vocab, seed=2)] * biased]
     labels = torch.tensor([1, vocab - 1, 0, 3, 0])  # 0 is filling
-    objective, nll, _ = linear_cross_entropy(states, weight, labels, smoothing, 0)
-    plain = cross_entropy(F.linear(states, weight), labels, smoothing)
+    objective, nll, _ = linear_cross_entropy(*inputs, *[None] * (not biased), labels, smoothing, 0)
+    plain = cross_entropy(F.linear(*inputs), labels, smoothing)
     assert_all_close([objective, nll], [plain.objective, plain.nll])
     d = torch.tensor(0.3)
-    assert_all_close(gradients(objective, (states, weight), d), gradients(plain.objective, (states, weight), d))
+    assert_all_close(gradients(objective, inputs, d), gradients(plain.objective, inputs, d))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_fused_output_matches_its_torch_schema(biased):
+    bias = drawn(9, seed=2) if biased else None
+    inputs = (drawn(5, 8), drawn(9, 8, seed=1), bias, torch.tensor([1, 8, 0, 3, 0]), 0.1, 0)
+    assert set(torch.library.opcheck(linear_cross_entropy, inputs).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_tokens_that_a_bias_rules_out_cost_nothing(monkeypatch, smoothing):
+    """With smoothing the plain loss takes over: it leaves them out of the even share."""
+    monkeypatch.setattr(kernels, "applicable", lambda x: True)
+    calls = []
+    monkeypatch.setattr(fused, "linear_cross_entropy", lambda *x: calls.append(x) or linear_cross_entropy(*x))
+    bias = torch.tensor([0.0, 0.0, NEVER, 0.5, 0.0]).requires_grad_()
+    inputs, labels = [drawn(4, 8), drawn(5, 8, seed=1), bias], torch.tensor([1, 3, 0, 4])
+    ours, plain = (f(*inputs, labels, smoothing) for f in (fused.fused_output_loss, output_loss))
+    assert len(calls) == (smoothing == 0.0)
+    assert ours.objective < 20
+    d = torch.tensor(1.0)
+    assert_all_close([ours.objective, ours.nll], [plain.objective, plain.nll])
+    assert_all_close(gradients(ours.objective, inputs, d), gradients(plain.objective, inputs, d))
 
 
 def feed_forward_inputs(rows: int, d_model: int, d_ff: int) -> list[torch.Tensor]:

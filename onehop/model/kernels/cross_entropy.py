@@ -11,6 +11,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
 BLOCK = 4096
 WARPS = 16
@@ -68,22 +69,25 @@ def loss_and_gradient(logits: Tensor, labels: Tensor, smoothing: float, ignore: 
 
 @torch.library.custom_op("onehop::linear_cross_entropy", mutates_args=())
 def linear_cross_entropy(
-    x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, ignore: int
+    x: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, ignore: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The objective and the negative log-likelihood, summed over the rows, and the gradient of the logits."""
-    logits = x @ weight.to(x.dtype).t()
+    logits = F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
     objective, nll = loss_and_gradient(logits, labels, smoothing, ignore)
     return objective.sum(), nll.sum(), logits
 
 
 @linear_cross_entropy.register_fake
-def _(x: Tensor, weight: Tensor, labels: Tensor, smoothing: float, ignore: int) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    x: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, smoothing: float, ignore: int
+) -> tuple[Tensor, Tensor, Tensor]:
     scalar = x.new_empty((), dtype=torch.float32)
     return scalar, torch.empty_like(scalar), x.new_empty(x.shape[0], weight.shape[0])
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    x, weight, *_ = inputs
+    x, weight, bias, *_ = inputs
+    ctx.biased = bias is not None
     ctx.save_for_backward(x, weight, output[2])
     ctx.mark_non_differentiable(output[1], output[2])
 
@@ -91,7 +95,8 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 def _gradient(ctx: Any, d_objective: Tensor, *_: Any) -> tuple[Any, ...]:
     x, weight, d_logits = ctx.saved_tensors
     d_x, d_weight = d_logits @ weight.to(x.dtype), d_logits.t() @ x
-    return (d_x.float() * d_objective).to(x.dtype), d_weight.float() * d_objective, None, None, None
+    d_bias = d_logits.sum(0, dtype=torch.float32) * d_objective if ctx.biased else None
+    return (d_x.float() * d_objective).to(x.dtype), d_weight.float() * d_objective, d_bias, None, None, None
 
 
 linear_cross_entropy.register_autograd(_gradient, setup_context=_keep)

@@ -182,10 +182,12 @@ def fused_output_loss(
     states: Float[Tensor, "rows d_model"], weight: OutputWeight, bias: OutputBias, labels: Labels, smoothing: float
 ) -> Loss:
     """`loss.output_loss` without float32 logits."""
-    if linear_cross_entropy is None or bias is not None or not kernels.applicable(states):
+    # A bias may rule tokens out, and smoothing must then leave them out.
+    smoothed = bias is not None and smoothing > 0.0
+    if linear_cross_entropy is None or smoothed or not kernels.applicable(states):
         return output_loss(states, weight, bias, labels, smoothing)
     states = states.to(kernels.matmul_dtype(states))
-    objective, nll, _ = linear_cross_entropy(states, weight, labels, smoothing, 0)  # labels of 0 are padding
+    objective, nll, _ = linear_cross_entropy(states, weight, bias, labels, smoothing, 0)  # labels of 0 are padding
     return Loss(objective, nll)
 
 
