@@ -1,13 +1,13 @@
 // An interlinear gloss: under each foreign word the word that it attends to most.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
-import { range, sum } from "onehop/maths.js";
+import { argmax, range, sum } from "onehop/maths.js";
 import { beginsWord, number } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 import { joinPieces } from "onehop/words.js";
 
 const T = TEXTS.gloss;
-const MIN_SHARE = 0.25; // a smaller share of a word's attention says nothing
+const [MIN_SHARE, CLEAR_SHARE] = [0.25, 0.5]; // of a word's attention: less says nothing, more says enough
 const isWord = (token) => /[\p{L}\p{N}]/u.test(token) && !/^<.*>$/.test(token);
 
 /** The side with glosses: the foreign one. */
@@ -34,20 +34,26 @@ const wordsOf = (tokens) =>
 
 /**
  * A gloss and its share for each group; `weight(i, j)` is the attention between piece i and piece j of the other
- * side.
+ * side. A word gets a gloss if it gives one word half of its attention, or looks at that word more than all others do.
+ * So an article that looks at the verb has none.
  */
 export function alignedGlosses(tokens, others, weight, language) {
   const words = wordsOf(others);
-  return groupsOf(tokens).map((group) => {
+  const looks = groupsOf(tokens).map((group) => {
     const own = group.filter((i) => isWord(tokens[i]));
-    if (!own.length || !words.length) return { group, gloss: "", share: 0 };
+    if (!own.length || !words.length) return { group, own, best: null, share: 0 };
     const shares = words.map((word) => sum(own.flatMap((i) => word.map((j) => weight(i, j)))));
-    const best = shares.indexOf(Math.max(...shares));
-    const share = shares[best] / (sum(shares) || 1);
-    const text = joinPieces(tokens, own).toLowerCase();
-    const mark = T.pronouns[language]?.[text];
-    const gloss = share < MIN_SHARE ? T.unclear : joinPieces(others, words[best]);
-    return { group, gloss: mark && share >= MIN_SHARE ? `${gloss} (${mark})` : gloss, share };
+    const best = argmax(shares);
+    return { group, own, best, share: shares[best] / (sum(shares) || 1) };
+  });
+  return looks.map(({ group, own, best, share }) => {
+    if (best === null) return { group, gloss: "", share };
+    const isStrongest = looks.every((other) => other.best !== best || other.share <= share);
+    if (share < MIN_SHARE || (share < CLEAR_SHARE && !isStrongest))
+      return { group, gloss: T.unclear, share };
+    const mark = T.pronouns[language]?.[joinPieces(tokens, own).toLowerCase()];
+    const gloss = joinPieces(others, words[best]);
+    return { group, gloss: mark ? `${gloss} (${mark})` : gloss, share };
   });
 }
 
@@ -96,7 +102,7 @@ export const glossLine = ({ gloss = "", share = 0 }) =>
     class="gloss"
     lang="en"
     data-gloss=${gloss}
-    .tip=${gloss ? T.tip(gloss, number(share, 2)) : null}
+    .tip=${gloss && gloss !== T.unclear ? T.tip(gloss, number(share, 2)) : null}
     >${gloss || " "}</small
   >`;
 

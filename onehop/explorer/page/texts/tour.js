@@ -166,7 +166,7 @@ export const GLOSS = {
   tip: (gloss, share) => `${gloss}: ${share} of the look at all words`,
   pronouns: GENDERS,
   source:
-    "The small English words were measured: each is the word that the cross-attention looked at, every head counted by how well it aligns. Only the gender of a pronoun comes from a list. A dot means that no word was clear.",
+    "The small English words were measured: each is the word that the cross-attention looked at, every head counted by how well it aligns. Only the gender of a pronoun comes from a list. A dot means that the look is spread over several words, or that another word looks at the same one more.",
   notes: {
     de: {
       title: "German in one minute.",
