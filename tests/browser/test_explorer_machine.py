@@ -1,7 +1,7 @@
 """The machine's figure: its boxes have the trace's numbers, it zooms to a dot product, and the map links to it."""
 
 import pytest
-from explorer_page import TEXT, figure, needed_width, opened, settled
+from explorer_page import TEXT, figure, in_sight, needed_width, opened, settled
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.slow
@@ -151,3 +151,12 @@ def test_the_map_is_available_at_every_width(browser, file, width):
             "[...document.querySelectorAll('[data-rung]')].filter(a => !document.getElementById(a.dataset.rung)).length"
         )
         assert missing == 0
+
+
+def test_a_tooltip_goes_with_the_box_that_a_click_opens(fresh):
+    box = in_sight(fresh, "machine").locator("[data-box='decoder.layers.1']")
+    box.hover()
+    expect(fresh.locator(".tip")).to_be_visible()
+    box.click()
+    expect(box).to_have_count(0)
+    expect(fresh.locator(".tip")).to_be_hidden()

@@ -14,7 +14,10 @@ function textAt(event) {
   return null;
 }
 
+let shownFor = null; // the element under the mouse, which a click may remove
+
 function show(event) {
+  shownFor = event.target;
   const text = textAt(event);
   box.hidden = !text;
   if (!text) return;
@@ -38,5 +41,8 @@ export function watchTips() {
   document.addEventListener("pointerdown", show, { passive: true });
   for (const end of ["scroll", "keydown"])
     addEventListener(end, () => (box.hidden = true), { passive: true });
+  document.addEventListener("click", () =>
+    requestAnimationFrame(() => (box.hidden ||= !shownFor?.isConnected)),
+  );
   document.addEventListener("pointerleave", () => (box.hidden = true));
 }
