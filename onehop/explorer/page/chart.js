@@ -2,7 +2,7 @@
 
 import { html, nothing, svg } from "onehop/vendor/lit-html.js";
 import { range } from "onehop/maths.js";
-import { count, number, short } from "onehop/format.js";
+import { number, short } from "onehop/format.js";
 
 /** A linear or logarithmic scale from [min, max] to [from, to]. */
 export function scale({ min, max, log = false }, from, to) {
@@ -37,8 +37,7 @@ export function ticks({ min, max, log = false }, count = 5) {
 export function tickLabel(x) {
   if (x === 0) return "0";
   const size = Math.abs(x);
-  if (size >= 10_000) return short(x).replace(".0", "");
-  if (size >= 1000) return count(x);
+  if (size >= 1000) return short(x).replace(".0", "");
   if (size < 0.001)
     return `10${[...String(Math.round(Math.log10(size)))].map((c) => (c === "-" ? "⁻" : "⁰¹²³⁴⁵⁶⁷⁸⁹"[c])).join("")}`;
   return String(Number(x.toPrecision(3))).replace("-", "−");

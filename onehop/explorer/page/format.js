@@ -30,8 +30,9 @@ export function percent(p, digits = 1) {
 export const counted = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 export const count = (n) => n.toLocaleString("en-US");
 
-/** 63045632 as 63.0M. */
+/** 63045632 as 63.0M, and up to 9,999 all digits. */
 export function short(n) {
+  if (Number.isInteger(n) && Math.abs(n) < 10_000) return count(n);
   for (const [size, letter] of /** @type {[number, string][]} */ ([
     [1e9, "G"],
     [1e6, "M"],

@@ -222,7 +222,7 @@ export function masthead(view) {
         class="quiet"
         @click=${() => view.setTheme(view.theme === "dark" ? "light" : "dark")}
       >
-        ${view.theme === "dark" ? "light" : "dark"}
+        ${T.theme[view.theme]}
       </button>
     </div>
     <h1>${word ? T.headline(word) : T.noHeadline}</h1>

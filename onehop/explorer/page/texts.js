@@ -65,6 +65,7 @@ export const TEXTS = {
     headline: (word) => html`Who told it to write ${quoted(word)}?`,
     noHeadline: "One hop from any word to any other",
     lead: "A model has translated a sentence. Every number on the way is here, and a switch for each of its parts. Find out who decided that word, and which popular explanations hold for a real model.",
+    theme: { dark: "light theme", light: "dark theme" }, // what the button leads to
     tour: "Take the tour",
     tourKey: (stops) => `or press t: ${stops} stops, by arrow keys`,
     right: "right",

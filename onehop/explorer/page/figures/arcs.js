@@ -86,7 +86,7 @@ export function draw(view) {
       >
         ${isUnlocked ? "lock the chosen token" : "show every token"}
       </button>
-      <span>Hover previews, click locks, Escape releases.</span>
+      <span class="keys">Hover previews, click locks, Escape releases.</span>
     </div>
     ${picture(view, isUnlocked)}`;
 }

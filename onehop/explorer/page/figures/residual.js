@@ -52,10 +52,10 @@ function river(view, rows) {
     return svg`<g data-sublayer=${r.name} data-stream=${r.stream} data-added=${r.added} .tip=${T.tip(r.layer + 1, NAMES[r.sublayer], number(r.stream, 2), number(r.added, 2), number(r.cosine, 2))}
         @click=${() => view.choose({ layer: r.layer })}>
       <rect x="0" y=${y(i)} width=${width} height=${pitch} fill="transparent" />
-      <path d="M${right} ${at - pitch / 4}C${middle + 70} ${at - pitch / 4} ${middle + 34} ${at - pitch / 4} ${middle} ${at + pitch / 4}" fill="none"
+      <path d="M${right} ${at}C${middle + 70} ${at} ${middle + 34} ${at} ${middle} ${at + pitch / 2}" fill="none"
         stroke="var(--${COLOURS[r.sublayer]})" stroke-width=${(r.added * unit).toFixed(2)} stroke-opacity=${chosen ? 1 : 0.5} />
       <text x=${view.narrow ? 0 : 20} y=${at + 4} font-weight=${chosen ? 700 : 400}>${r.layer + 1} ${NAMES[r.sublayer]}</text>
-      <text class="number" x=${right + 8} y=${at - pitch / 4 + 4} font-weight=${r.added < r.stream ? 400 : 700}>${T.adds(number(r.added, 1), number(r.stream, 1), view.narrow)}</text>
+      <text class="number" x=${right + 8} y=${at + 4} font-weight=${r.added < r.stream ? 400 : 700}>${T.adds(number(r.added, 1), number(r.stream, 1), view.narrow)}</text>
     </g>`;
   };
   return html`<svg

@@ -52,8 +52,8 @@ function block(view, m, sub, i) {
       { label: `stream ${i}` },
     )}
     <text class="soft number" x=${m.middle + 10} y=${y + BLOCK - 2} data-stream=${sub.stream}>length ${number(sub.stream, 1)}</text>
-    <path d="M${m.middle} ${y + BLOCK - 6}H${m.x - 22}V${y + 23}H${m.x - 4}" fill="none" stroke="var(--rule-strong)" stroke-width="1.6" data-residual=${sub.name} />
-    <path d="M-7 -4L0 0L-7 4z" fill="var(--rule-strong)" transform="translate(${m.x} ${y + 23})" />
+    <path d="M${m.middle} ${y + BLOCK - 6}H${m.x - 22}V${y + 17}H${m.x - 4}" fill="none" stroke="var(--rule-strong)" stroke-width="1.6" data-residual=${sub.name} />
+    <path d="M-7 -4L0 0L-7 4z" fill="var(--rule-strong)" transform="translate(${m.x} ${y + 17})" />
     ${box({
       x: m.x,
       y: y + 48,
@@ -82,12 +82,12 @@ function block(view, m, sub, i) {
     ${arrow(
       [
         [m.middle, y + 48],
-        [m.middle, y + 36],
+        [m.middle, y + 30],
       ],
       { concept: CONCEPTS[sub.name], label: `added ${i}` },
     )}
-    <text class="soft number" x=${m.middle + 10} y=${y + 45} data-added=${sub.added}>adds ${number(sub.added, 1)}</text>
-    ${box({ x: m.x, y: y + 10, width: m.box, height: 26, label: post ? "Add & norm" : "Add (norm stands before)", name: `${path}.${addNorm}`, count: parameterCount(view, `${path}.${addNorm}`), concept: "neutral", open: () => jump("residual") })}
+    <text class="soft number" x=${m.middle + 10} y=${y + 43} data-added=${sub.added}>adds ${number(sub.added, 1)}</text>
+    ${box({ x: m.x, y: y + 4, width: m.box, height: 26, label: post ? "Add & norm" : "Add (norm stands before)", name: `${path}.${addNorm}`, count: parameterCount(view, `${path}.${addNorm}`), concept: "neutral", open: () => jump("residual") })}
     ${
       sub.name === "cross_attention"
         ? svg`${arrow(
@@ -121,7 +121,7 @@ export function layerScene(view) {
     ${subs.map((sub, i) => block(view, m, sub, i))}
     ${arrow(
       [
-        [m.middle, 56],
+        [m.middle, 50],
         [m.middle, 30],
       ],
       { label: "out" },
