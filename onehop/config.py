@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from onehop.errors import SettingsError
 from onehop.setting_fields import check_fields, nearest, setting
@@ -208,12 +208,7 @@ class Settings:
     train: TrainSettings = field(default_factory=TrainSettings)
 
 
-TABLES: dict[str, type[Any]] = {
-    "model": ModelSettings,
-    "tokenizer": TokenizerSettings,
-    "data": DataSettings,
-    "train": TrainSettings,
-}
+TABLES: dict[str, type[Any]] = get_type_hints(Settings)
 
 
 # --- reading --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
+from functools import lru_cache
 
 import numpy as np
 
@@ -97,7 +98,6 @@ def _joined(sides: list[Side]) -> Side:
 # --- one chunk ------------------------------------------------------------------------------------------------
 
 _configuration: tuple[bytes, float, int, int | None]
-_segmenters: dict[tuple[bytes, float, int, int], "Segmenter"] = {}
 
 
 def _set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> None:
@@ -105,29 +105,23 @@ def _set_up(model: bytes, dropout: float, seed: int, longest: int | None) -> Non
     _configuration = (model, dropout, seed, longest)
 
 
-def _segmenter_of(epoch: int) -> "Segmenter":
+@lru_cache(1)
+def _segmenter_of(model: bytes, dropout: float, seed: int, epoch: int) -> "Segmenter":
     """The segmenter of an epoch, cached for all its chunks."""
-    model, dropout, seed, _ = _configuration
-    key = (model, dropout, seed, epoch)
-    if key not in _segmenters:
-        _segmenters.clear()
-        _segmenters[key] = Segmenter(Tokenizer(model), dropout, f"{seed} {epoch}")
-    return _segmenters[key]
+    return Segmenter(Tokenizer(model), dropout, f"{seed} {epoch}")
 
 
 def _resegment_chunk(work: Chunk) -> Pairs:
     epoch, first, chunk = work
-    segmenter = _segmenter_of(epoch)
-    sides = ((chunk.source, f"{first} src"), (chunk.target, f"{first} tgt"))
-    source, target = (_resegment_side(side, segmenter, position) for side, position in sides)
-    return Pairs(source, target)
+    source = _resegment_side(chunk.source, epoch, f"{first} src")
+    return Pairs(source, _resegment_side(chunk.target, epoch, f"{first} tgt"))
 
 
-def _resegment_side(side: Side, segmenter: "Segmenter", position: str) -> Side:
+def _resegment_side(side: Side, epoch: int, position: str) -> Side:
     """Resegment one side. The random numbers depend on its position in the corpus."""
+    model, dropout, seed, longest = _configuration
     original = side.lists()
-    resampled = segmenter.segment(original, position)
-    longest = _configuration[-1]
+    resampled = _segmenter_of(model, dropout, seed, epoch).segment(original, position)
     if longest is not None:
         resampled = [old if len(new) > longest else new for old, new in zip(original, resampled, strict=True)]
     return side_from_lists(resampled, side.ids.dtype)
