@@ -4,12 +4,11 @@ Ctrl-C or SIGTERM is forwarded once to each of them, so that each saves a checkp
 the parent is killed, they stop in the same way.
 """
 
-import contextlib
 import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.context import SpawnProcess
@@ -18,6 +17,7 @@ from typing import Any
 
 from onehop.data.worker_pool import when_parent_ends
 from onehop.errors import OnehopError, RunError
+from onehop.training.signals import stop_signals_to
 
 _POLL_SECONDS = 0.2  # between checks for a signal
 
@@ -38,9 +38,11 @@ def run_parallel(
     # Inherited by the processes; torch reads it on import, before a task's function is called.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
     context = multiprocessing.get_context("spawn")
-    waiting, running, failures = list(tasks), dict[int, tuple[SpawnProcess, ParallelTask]](), list[RunError]()
+    waiting, running = list(tasks), dict[int, tuple[SpawnProcess, ParallelTask]]()
+    failures, signals = list[RunError](), list[int]()
     try:
-        with _received_signals() as signals:
+        # An exception could interrupt the start of a process, and lose it.
+        with stop_signals_to(lambda number, frame: signals.append(number)):
             while (waiting or running) and not signals:
                 while waiting and len(running) < at_once and not signals:
                     task = waiting.pop(0)
@@ -88,17 +90,3 @@ def failure(exitcode: int, log: Path) -> RunError:
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""  # missing if it failed before
     lines = text.strip().splitlines()
     return RunError(lines[-1] if lines else "A training ended without a message.", f"Its log: {log}.")
-
-
-@contextlib.contextmanager
-def _received_signals() -> Iterator[list[int]]:
-    """The stop signals received so far. An exception could interrupt the start of a process, and lose it."""
-    signals: list[int] = []
-    handlers = {
-        number: signal.signal(number, lambda n, _: signals.append(n)) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield signals
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

@@ -3,10 +3,11 @@
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 
 @dataclass
@@ -33,6 +34,17 @@ def stopping_signal() -> int | None:
 
 
 @contextmanager
+def stop_signals_to(handle: Callable[[int, FrameType | None], object]) -> Iterator[dict[int, Any]]:
+    """Handle Ctrl-C and SIGTERM within the block, which gets the former handlers."""
+    old: dict[int, Any] = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield old
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
     """The first signal sets `stop`. A second one has its usual effect if it comes more than a second later.
 
@@ -52,12 +64,8 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
         _received = number
         times.append(time.monotonic())
         if times[-1] - times[0] > 1.0:
-            signal.signal(number, old[signal.Signals(number)])
+            signal.signal(number, old[number])
             signal.raise_signal(number)
 
-    old = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with stop_signals_to(handle) as old:
         yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
