@@ -181,15 +181,16 @@ class Service(Translating):
     def lane(self, engine: Callable[[], Engine], threads: int) -> Lane:
         return Lane(self.caller(engine), threads=threads, **self.limits)
 
-    def caller(self, load: Callable[[], Engine]) -> Call:
-        """The function by which a lane's thread calls an engine, which is loaded on first use."""
+    def caller(self, engine: Callable[[], Engine]) -> Call:
+        """The function by which a lane calls an engine, which is loaded on first use."""
+        return lambda sources, options, indices: self.call(engine(), sources, options, indices)
 
-        def call(sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int]) -> list[NBest]:
-            engine = load()
-            results = engine.translate(sources, options, indices)
-            return [[self.translator.translation(h, engine) for h in hypotheses] for hypotheses in results]
-
-        return call
+    def call(
+        self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int]
+    ) -> list[NBest]:
+        """Call an engine. Runs in a thread."""
+        results = engine.translate(sources, options, indices)
+        return [[self.translator.translation(h, engine) for h in hypotheses] for hypotheses in results]
 
     @property
     def limits(self) -> dict[str, Any]:
