@@ -74,8 +74,8 @@ def _type_in_words(kind: Any) -> str:
     return {int: "a whole number", float: "a number", bool: "true or false", str: "a string"}[kind]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant, as a question; else the list of names."""
+def nearest(name: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
+    """The known name that was probably meant, as a question; otherwise another remedy, or the list of names."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(names)}."
+    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
+    return f"Did you mean {close[0]}?" if close else otherwise or f"There are: {', '.join(names)}."

@@ -1,12 +1,11 @@
 """The application that the commands belong to, and the options that several of them share."""
 
-import difflib
 import errno
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
@@ -16,14 +15,8 @@ from typer.core import TyperGroup
 
 from onehop._version import __version__
 from onehop.config import Settings, load_settings, preset_names, with_changes
-from onehop.errors import (
-    EXTRAS,
-    MissingPackageError,
-    OnehopError,
-    SettingsError,
-    TextError,
-    missing_package,
-)
+from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
+from onehop.setting_fields import nearest
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Remedies for removed options, where the closest existing name would mislead.
@@ -55,9 +48,8 @@ class OneLineErrors(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if not (args[0] in self.commands or args[0].startswith("-") or ctx.resilient_parsing):
             known = [name for name, command in self.commands.items() if not command.hidden]
-            raise SettingsError(
-                f"`{ctx.command_path}` has no command {args[0]}.", _did_you_mean(args[0], known, ctx.command_path)
-            )
+            remedy = nearest(args[0], known, f"See `{ctx.command_path} --help`.", cutoff=0.7)
+            raise SettingsError(f"`{ctx.command_path}` has no command {args[0]}.", remedy)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -104,21 +96,15 @@ def refused(e: Any, command: str) -> Exception:
     if type(e).__name__ == "NoArgsIsHelpError":  # shows the help
         return cast("Exception", e)
     command = e.ctx.command_path if e.ctx else command
+    remedy = f"See `{command} --help`."
     if hasattr(e, "possibilities"):
         options = [name for param in e.ctx.command.get_params(e.ctx) for name in (*param.opts, *param.secondary_opts)]
         what = f"`{command}` has no option {e.option_name}"
-        remedy = _DROPPED.get(f"{command} {e.option_name}") or _did_you_mean(e.option_name, options, command)
+        remedy = _DROPPED.get(f"{command} {e.option_name}") or nearest(e.option_name, options, remedy, cutoff=0.7)
     else:
         what = " ".join(e.format_message().split()).replace("Value error, ", "").rstrip(".")
-        remedy = f"See `{command} --help`."
     print_message(f"{what}. {remedy}")
     return typer.Exit(2)
-
-
-def _did_you_mean(name: str, known: Iterable[str], command: str) -> str:
-    """A hint with the closest known name, or with the command that lists them."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"Did you mean {close[0]}?" if close else f"See `{command} --help`."
 
 
 @contextmanager

@@ -4,7 +4,6 @@ In a folder a model is NAME.safetensors or NAME/model.safetensors, with its card
 model.safetensors and names itself in the entry point group `onehop.models`.
 """
 
-import difflib
 import importlib.util
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from onehop.errors import ModelFileError, OnehopError, SettingsError, write_errors
+from onehop.setting_fields import nearest
 from onehop.storage.model_label import PART, SUFFIX, Label, describe, find_head, with_suffix
 
 MODEL = f"model{SUFFIX}"
@@ -174,9 +174,7 @@ def named_model(name: str) -> Path:
     # A path is not the name of an installed model: the error of reading it says more.
     if os.sep in name or path.suffix == SUFFIX:
         return path
-    near = difflib.get_close_matches(name, models, n=1)
-    what = f"There is no model {name!r}."
-    raise ModelFileError(what, f"Did you mean {near[0]}?" if near else _how_to_get_one(list(labels())))
+    raise ModelFileError(f"There is no model {name!r}.", nearest(name, models, _how_to_get_one(list(labels()))))
 
 
 def _chosen_model(source: str | None, target: str | None) -> Path:
