@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onehop import atomic
 from onehop.converters.parity import SENTENCES, Parity, compare
-from onehop.errors import ExportError, is_installed, require
+from onehop.errors import ExportError, is_installed, require, write_errors
 from onehop.setting_fields import nearest
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.model_label import check_kind
@@ -78,8 +78,5 @@ def _export_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder that is renamed to `folder` on success."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} already exists.", "Remove it, or choose another place with -o.")
-    try:
-        with atomic.new_folder(folder) as partial:
-            yield partial
-    except OSError as e:
-        raise ExportError(f"{folder} cannot be written ({e.strerror}).", "Choose another path.") from None
+    with write_errors(folder, "Choose another path.", ExportError), atomic.new_folder(folder) as partial:
+        yield partial

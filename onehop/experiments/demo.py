@@ -8,7 +8,7 @@ import numpy as np
 from rich.text import Text
 
 from onehop.console import console
-from onehop.errors import OnehopError
+from onehop.errors import OnehopError, write_errors
 from onehop.experiments.coreference import Coreference, coreference_sentences
 from onehop.explorer.content import Explorer
 from onehop.explorer.view import View
@@ -45,10 +45,8 @@ def demo(page: Path, device: str | None = None) -> None:
     # A wrong path is reported before the model is read.
     if page.is_dir():
         raise OnehopError(f"{page} is a folder.", "Give -o an HTML file.")
-    try:
+    with write_errors(page.parent):
         page.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise OnehopError(f"{page.parent} cannot be made: {e.strerror}.", "Give another -o.") from None
     tracer = Tracer.load(find_model(_MODEL), device)
     explorer = Explorer(tracer, EXAMPLES[0].source)
     for example in EXAMPLES:

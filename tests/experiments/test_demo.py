@@ -99,7 +99,7 @@ def test_a_page_without_a_place_is_refused_before_anything_is_read(tmp_path):
     (tmp_path / "file").write_text("mine")
     found = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "file" / "page.html")])
     assert found.exit_code == 2
-    assert found.stderr == f"onehop: {tmp_path / 'file'} cannot be made: File exists. Give another -o.\n"
+    assert found.stderr == f"onehop: {tmp_path / 'file'} cannot be written: File exists. Give another -o.\n"
 
 
 def test_a_folder_in_the_place_of_the_page_is_refused_before_anything_is_read(tmp_path):
