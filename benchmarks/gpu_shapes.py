@@ -4,7 +4,8 @@
 
 Every shape has two processes. The first one has empty compiler caches, and says how long the first steps took from its
 start. The second one has these caches filled. It does the same, and then onehop and the peers train in turn, for as
-many rounds as asked for. The figures are medians over the rounds; what counts is the ratio within a run.
+many rounds as asked for. `--no-warm` leaves the first process out, which saves a minute or two of a GPU. The figures
+are medians over the rounds; what counts is the ratio within a run.
 
 onehop's step is that of `onehop train`: packed sentences of unequal lengths, whose batches a thread makes meanwhile.
 A peer's step is forward, loss and backward, compiled as one, and fused Adam. It gets one batch on the device, of
@@ -84,6 +85,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a round")
     parser.add_argument("--peer-mode", default="default", help="mode of torch.compile for the peers")
+    parser.add_argument("--no-warm", action="store_true", help="say only how long a start with empty caches takes")
     parser.add_argument("--limit", type=float, default=500, help="seconds that a shape may take")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("-o", "--out", type=Path, required=True)
@@ -126,8 +128,8 @@ def in_processes(name: str, asked: argparse.Namespace) -> Row:
     deadline = time.monotonic() + asked.limit
     with tempfile.TemporaryDirectory() as folder:
         caches = {f"{what}_CACHE_DIR": f"{folder}/{what}" for what in ("TORCHINDUCTOR", "TRITON")}
-        parts = {}
-        for part in ("cold", "race"):
+        parts: Row = {}
+        for part in ("cold", "race")[asked.no_warm :]:
             out, began = Path(folder, f"{part}.json"), time.time()
             own = ["--shapes", name, "--child", part, "--began", str(began), "--peer-mode", asked.peer_mode]
             own += ["--batch-tokens", str(asked.batch_tokens), "--rounds", str(asked.rounds)]
@@ -137,7 +139,7 @@ def in_processes(name: str, asked: argparse.Namespace) -> Row:
             left = max(1.0, deadline - time.monotonic())
             subprocess.run([sys.executable, __file__, *own], env=environment, timeout=left, check=True)
             parts[part] = json.loads(out.read_text())
-    start = {"cold": parts["cold"]["start"], "warm": parts["race"].pop("start")}
+    start = dict(zip(("cold", "warm"), (part.pop("start") for part in parts.values()), strict=False))
     return {"machine": torch.cuda.get_device_name() if CUDA else "cpu", "start": start, **parts["race"]}
 
 
@@ -237,8 +239,10 @@ def race(settings: Settings, pairs: Pairs, step: Step, asked: argparse.Namespace
     lengths = [float(side.mean()) + 1 for side in (pairs.src_lengths, pairs.tgt_lengths)]
     steps, failed = {"onehop": step}, {}
     for name, make in peers_of(settings.model).items():
+        began = time.perf_counter()
         try:
             steps[name] = peer_step(make, settings, round(lengths[1]), asked.peer_mode)
+            print(f"({name}: three steps after {time.perf_counter() - began:.0f} s)", flush=True)
         except Exception as e:  # the others' figures are still worth having
             failed[name] = repr(e)[:500]
     rounds: dict[str, list[Row]] = {name: [] for name in steps}

@@ -88,9 +88,11 @@ def test_a_peer_that_fails_costs_no_other_figures(benchmark, in_this_process, tm
         raise RuntimeError("not here")
 
     monkeypatch.setattr(benchmark, "peers_of", lambda s: {"works": importlib.import_module("peers").GPT2, "b": broken})
-    benchmark.main(["--tiny", "-o", str(tmp_path / "shapes.json"), "--shapes", "decoder"])
+    benchmark.main(["--tiny", "-o", str(tmp_path / "shapes.json"), "--shapes", "decoder", "--no-warm"])
+    assert in_this_process == [("decoder", "race")]
     row = json.loads((tmp_path / "shapes.json").read_text())["shapes"]["decoder"]
     assert list(row["systems"]) == ["onehop", "works"]
+    assert list(row["start"]) == ["cold"]
     assert row["failed peers"] == {"b": "RuntimeError('not here')"}
 
 

@@ -79,8 +79,8 @@ def backward_kernel(
         above = tl.load(d_out + cells, mask=inside, other=0.0).to(tl.float32)
         if TWO:
             past = tl.load(d_past + cells, mask=inside, other=0.0).to(tl.float32)
-        if TWO and not PRE:
-            above += past
+            if not PRE:
+                above += past
         if DROPS:
             factors = dropout_factors(seed, row, drop, TILE)
         if not PRE:
@@ -95,7 +95,7 @@ def backward_kernel(
         below = above * gains
         along, across = tl.sum(below * normed, 0) / WIDTH, tl.sum(below, 0) / WIDTH
         d_x = (below - across - normed * along) * spread
-        if TWO and PRE:
+        if PRE and TWO:
             d_x += past
         tl.store(d_skip + cells, d_x.to(d_skip.dtype.element_ty), mask=inside)
         if DROPS:
