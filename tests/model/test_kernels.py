@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ from onehop.model.kernels.cross_entropy import linear_cross_entropy
 from onehop.model.kernels.feed_forward import feed_forward, fits
 from onehop.model.loss import NEVER, cross_entropy, output_loss
 from onehop.model.packing import PackedMask, Packing
-from onehop.model.transformer import Tokens, Transformer
+from onehop.model.transformer import Layer, Stack, Tokens, Transformer
 
 HEADS, WIDTH = 2, 16
 
@@ -318,6 +319,28 @@ def test_a_fused_model_keeps_its_weights_and_computes_the_same(monkeypatch, gpu)
     swapped = {fused.FusedAttention, fused.FusedFeedForward, fused.FusedAddNorm, fused.FusedStack}
     assert ({type(x) for x in parts} == swapped) is gpu
     assert (model.output_loss is fused.fused_output_loss) is gpu
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_pre_norm_stack_is_fused_unless_its_layers_are_sharded(monkeypatch, sharded):
+    """FSDP2 puts a class of its own in a layer's place, and gathers the layer's weights in its forward pass alone."""
+
+    class FSDPLayer(Layer):
+        pass
+
+    sums, gathered = [], []
+    monkeypatch.setattr(kernels, "applicable", lambda x: True)
+    kernel = SimpleNamespace(sum_and_norm=lambda *inputs: sums.append(1) or sum_and_norm(*inputs))
+    monkeypatch.setattr(fused, "add_norm", kernel)
+    monkeypatch.setattr(FSDPLayer, "forward", lambda *inputs: gathered.append(1) or Layer.forward(*inputs))
+    stack = Stack(ModelSettings(d_model=16, d_ff=32, n_heads=2, norm="pre"), 2, cross=False).eval()
+    x = drawn(1, 5, 16)
+    expected = stack(x, None)
+    fused.swap_modules(stack)
+    for layer in stack.layers if sharded else ():
+        layer.__class__ = FSDPLayer
+    assert_all_close([stack(x, None)], [expected])
+    assert (len(sums), len(gathered)) == ((0, 2) if sharded else (4, 0))
 
 
 def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
