@@ -261,7 +261,13 @@ def test_the_keyboard_alone_completes_the_tour(live):
         if number == 10:  # the head that was found stands above the panel
             ringed = live.locator("#figure-decides [data-grid=effect] .marked")
             expect(ringed).to_be_in_viewport()
-            assert ringed.bounding_box()["y"] < stop(live).bounding_box()["y"]
+            live.wait_for_function(  # the page scrolls there when the sweep has ended
+                """() => {
+                    const head = document.querySelector("#figure-decides [data-grid=effect] .marked");
+                    const panel = document.querySelector("#tour .panel");
+                    return head.getBoundingClientRect().top < panel.getBoundingClientRect().top;
+                }"""
+            )
         seen.append(live.locator("[data-here]").get_attribute("id"))
         assert len(stop(live).locator("p").nth(1).inner_text().split()) > 8
         live.keyboard.press("ArrowRight")

@@ -50,5 +50,6 @@ def test_the_pages_measurements_are_the_raw_files():
     root = Path(__file__).parents[2]
     page = (root / "docs" / "results" / "paper-tables.md").read_text(encoding="utf-8")
     for name, module in (("table1", table1), ("heads", heads)):
-        found = json.loads((root / "results" / "paper" / f"{name}.json").read_text(encoding="utf-8"))
-        assert module.table_text(found) in page
+        measured = json.loads((root / "results" / "paper" / f"{name}.json").read_text(encoding="utf-8"))
+        for block in module.table_text(measured).strip().split("\n\n"):  # the page folds some of them
+            assert block in page

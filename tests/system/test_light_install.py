@@ -88,7 +88,6 @@ def test_the_base_install_translates_and_doctor_runs(model_file, tmp_path):
 
 VERBS = [
     ["train", "tiny", "-o", "run"],
-    ["average", "run", "-o", "model"],
     ["verify-resume"],
     ["demo"],
     ["demo", "reverse"],
@@ -98,18 +97,22 @@ VERBS = [
     ["fill", "-m", "model", "a [MASK]"],
     ["embed", "-m", "model", "a bird"],
     ["paper", "table1", "-o", "table"],
-    ["evaluate", "--text", "text", "-m", "model"],
     ["translate", "--engine", "torch", "a bird"],
     ["translate", "--device", "cuda", "a bird"],
 ]
 
 
 def test_commands_name_the_missing_extra(model_file, tmp_path):
-    """Arguments are checked first, so that these two need a model and a folder that exist."""
+    """Arguments are checked first, so that these need files that exist."""
+    (tmp_path / "text").write_text("a bird\n", encoding="utf-8")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}", encoding="utf-8")
     verbs = [
         *VERBS,
+        ["evaluate", "--text", str(tmp_path / "text"), "-m", str(model_file)],
         ["export", str(model_file), "--to", "onnx", "-o", "folder"],
         ["import", str(tmp_path), "-o", "model"],
+        ["average", str(tmp_path / "run"), "-o", "model"],
     ]
     done, _ = without(
         OF_EXTRAS,
