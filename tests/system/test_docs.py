@@ -217,7 +217,7 @@ def test_the_readmes_figures_are_those_of_the_raw_files():
     heads = sweep["without a head"]
     fall = f"*{sweep['word']}* falls from {sweep['p']:.0%} to {heads[0]['p']:.0%}"
     assert sweep["source"] in readme
-    assert f"One head of {len(heads)} decides it: without this head, {fall}" in readme
+    assert f"One head of {len(heads)} decides it: without this head, the probability of {fall}" in readme
     rates = {name: step["target tokens/s"] for name, step in json.loads(raw("gpu/train.json"))["steps"].items()}
     assert f"reads {round(rates['onehop'], -3):,.0f} target tokens a second on one H200" in readme
     assert f"{rates['onehop'] / rates['nn.Transformer, compiled']:.1f} times a compiled `nn.Transformer`" in readme
@@ -227,8 +227,8 @@ def test_the_readmes_figures_are_those_of_the_raw_files():
         [round(turn[name]["cpu_seconds"]) for name in ("onehop-small-greedy", "ctranslate2-tuned")]
         for turn in decoding["turns"]
     ]
-    assert f"{seconds[0]} of {seconds[1]} CPU seconds for {fast['sentences']:,} lines" in readme
-    assert f"This costs {full['BLEU'] - fast['BLEU']:.1f} BLEU" in readme
+    assert f"`--quality fast` takes {seconds[0]} CPU seconds for {fast['sentences']:,} lines" in readme
+    assert f"takes {seconds[1]} and scores {full['BLEU'] - fast['BLEU']:.1f} BLEU more" in readme
     hashes = re.findall(r"^(?:never stopped|killed 3 times) +(\w{64})$", raw("verify_resume_gpu.txt"), re.M)
     assert len(hashes) == 2
     assert len(set(hashes)) == 1
