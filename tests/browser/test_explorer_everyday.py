@@ -239,17 +239,19 @@ def test_the_table_of_contents_is_available_at_every_width(browser, file, width)
     with opened(browser, file.as_uri(), width=width, offline=True) as page:
         if page.locator(".contents summary").is_visible():
             page.locator(".contents summary").click()
-        link = page.locator("a[data-rung=rung-7]:visible").last
+        link = page.locator("a[data-chapter=chapter-7]:visible").last
         link.click()
-        expect(page.locator("#rung-7-title")).to_be_in_viewport()
+        expect(page.locator("#chapter-7-title")).to_be_in_viewport()
         assert needed_width(page) <= width
 
 
 def test_an_earlier_scroll_that_ends_does_not_hide_figures_during_a_jump(browser, file):
     with opened(browser, file.as_uri(), width=320, offline=True) as page:
-        page.evaluate("document.querySelector('li a[data-rung=rung-7]').click(); dispatchEvent(new Event('scrollend'))")
+        page.evaluate(
+            "document.querySelector('li a[data-chapter=chapter-7]').click(); dispatchEvent(new Event('scrollend'))"
+        )
         expect(page.locator("html")).to_have_attribute("data-every-height", "")
-        expect(page.locator("#rung-7-title")).to_be_in_viewport()
+        expect(page.locator("#chapter-7-title")).to_be_in_viewport()
         expect(page.locator("html")).not_to_have_attribute("data-every-height", "")
 
 

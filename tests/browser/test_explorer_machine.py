@@ -142,13 +142,13 @@ def test_the_map_is_available_at_every_width(browser, file, width):
     with opened(browser, file.as_uri(), width=width, offline=True, reduced_motion="reduce") as page:
         if width < 1440:
             page.locator(".contents summary").click()
-        page.locator(".map [data-rung=rung-7]:visible").click()
-        expect(page.locator("#rung-7 h2")).to_be_in_viewport()
-        expect(page.locator(".map [data-rung=rung-7][aria-current]")).not_to_have_count(0)
+        page.locator(".map [data-chapter=chapter-7]:visible").click()
+        expect(page.locator("#chapter-7 h2")).to_be_in_viewport()
+        expect(page.locator(".map [data-chapter=chapter-7][aria-current]")).not_to_have_count(0)
         assert page.locator(".contents[open]").count() == 0
         assert needed_width(page) <= width
-        missing = page.evaluate(
-            "[...document.querySelectorAll('[data-rung]')].filter(a => !document.getElementById(a.dataset.rung)).length"
+        missing = page.eval_on_selector_all(
+            "[data-chapter]", "all => all.filter(a => !document.getElementById(a.dataset.chapter)).length"
         )
         assert missing == 0
 

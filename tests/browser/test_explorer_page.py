@@ -42,16 +42,16 @@ pytestmark = pytest.mark.slow  # a browser, and a hundred times
 # --- what is there
 
 
-def test_the_page_has_all_specified_figures_in_nine_rungs(page):
+def test_the_page_has_all_specified_figures_in_nine_chapters(page):
     found = page.eval_on_selector_all("figure", "all => all.map(f => [f.dataset.figure, Number(f.dataset.item)])")
     assert dict(found) == FIGURES
     assert set(FIGURES.values()) == set(range(1, 27))
-    assert page.locator(".rung > .eyebrow").all_inner_texts() == [
-        "THE CASE",
-        "BEFORE THE FIRST RUNG",
-        *(f"RUNG {i}" for i in range(1, 10)),
+    assert page.locator(".chapter > .eyebrow").all_inner_texts() == [
+        "INTRODUCTION",
+        "BEFORE CHAPTER 1",
+        *(f"CHAPTER {i}" for i in range(1, 10)),
     ]
-    assert page.locator(".coda .eyebrow").all_inner_texts() == ["BESIDE THE LADDER"]
+    assert page.locator(".coda .eyebrow").all_inner_texts() == ["APPENDIX"]
     expect(figure(page, "patches").locator(".figure-number")).to_have_text("Figure A.1")
 
 
@@ -259,7 +259,7 @@ def test_entropy_is_in_bits_everywhere(page):
     assert "nats" not in page.locator("main").text_content()
 
 
-def test_the_prose_of_rung_4_has_the_measured_gradients(page, data):
+def test_the_prose_of_chapter_4_has_the_measured_gradients(page, data):
     """The text takes the model's own width if it was measured; the tiny model's width, 6, was not."""
     rows = json.loads((data / "dimension.json").read_text(encoding="utf-8"))["rows"]
     at = {row["d"]: row["scaled"]["gradient"] / row["unscaled"]["gradient"] for row in rows}

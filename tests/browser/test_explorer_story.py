@@ -50,14 +50,16 @@ def test_the_essay_opens_with_the_least_certain_word(page):
     tokens = page.locator(".answer .line.target button").all_inner_texts()
     step = int(page.locator(".bar select").nth(2).input_value())
     assert tokens[step].strip() in page.locator("h1").inner_text()
-    assert page.locator("#case .essay p").first.inner_text().startswith("Why did the model write")
+    assert page.locator("#introduction .essay p").first.inner_text().startswith("Why did the model write")
 
 
 def test_chapters_end_with_a_conclusion_and_the_last_ones_need_the_sweep(live):
     assert live.locator(".conclusion:not(:empty)").count() >= 9
-    expect(live.locator("#conclusion-rung-9")).to_contain_text("The case is open")
+    expect(live.locator("#conclusion-chapter-9")).to_contain_text("The question is open")
     claim(live, "one").get_by_role("button").click()
-    expect(live.locator("#conclusion-rung-9")).to_contain_text("The case closes")
+    expect(live.locator("#conclusion-chapter-9")).to_contain_text(
+        re.compile("No single head decides|take .* out, and the word")
+    )
 
 
 def test_all_prose_is_in_the_text_modules():
@@ -70,7 +72,7 @@ def test_all_prose_is_in_the_text_modules():
 
 
 def test_every_claim_is_in_its_chapter_and_in_the_summary(page):
-    in_chapters = page.eval_on_selector_all(".rung .claim", "all => all.map(c => c.dataset.claim)")
+    in_chapters = page.eval_on_selector_all(".chapter .claim", "all => all.map(c => c.dataset.claim)")
     in_ledger = page.eval_on_selector_all(".ledger .claim", "all => all.map(c => c.dataset.claim)")
     assert sorted(in_chapters) == sorted(in_ledger)
     assert len(in_ledger) == len(set(in_ledger)) == 17

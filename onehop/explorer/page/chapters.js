@@ -44,22 +44,22 @@ import { joinPieces, wordAt } from "onehop/words.js";
 const chapter = (id, figures, claims = []) => ({ id, figures, claims, ...TEXTS.chapters[id] });
 
 export const CHAPTERS = [
-  chapter("case", [paths], ["distance"]),
+  chapter("introduction", [paths], ["distance"]),
   chapter("tools", [refresher]),
-  chapter("rung-1", [embeddings]),
-  chapter("rung-2", [lookup, projections]),
-  chapter("rung-3", [scores], ["alike"]),
-  chapter("rung-4", [divisor, dimension], ["root"]),
-  chapter("rung-5", [blend, worked], ["blend"]),
-  chapter("rung-6", [matrix, arcs, mask, complexity], ["meaning", "cost"]),
+  chapter("chapter-1", [embeddings]),
+  chapter("chapter-2", [lookup, projections]),
+  chapter("chapter-3", [scores], ["alike"]),
+  chapter("chapter-4", [divisor, dimension], ["root"]),
+  chapter("chapter-5", [blend, worked], ["blend"]),
+  chapter("chapter-6", [matrix, arcs, mask, complexity], ["meaning", "cost"]),
   chapter(
-    "rung-7",
+    "chapter-7",
     [heads, decides, patterns, coreference, pruning],
     ["looks", "one", "jobs", "coreference", "spare"],
   ),
-  chapter("rung-8", [positions, lengths], ["order", "lengths"]),
+  chapter("chapter-8", [positions, lengths], ["order", "lengths"]),
   chapter(
-    "rung-9",
+    "chapter-9",
     [machine, residual, neurons, lens, beam, breaking, family, warmup, results],
     ["correction", "late", "greedy", "warmup"],
   ),
@@ -67,10 +67,10 @@ export const CHAPTERS = [
 export const EXTRA_FIGURE = patches;
 export const FIGURES = [...CHAPTERS.flatMap(({ figures }) => figures), EXTRA_FIGURE];
 
-/** Figure numbers. The two chapters before rung 1 share the number 0; the appendix has no rung's number. */
+/** Figure numbers. The two chapters before chapter 1 share the number 0; the appendix is A. */
 export const FIGURE_LABELS = new Map([[EXTRA_FIGURE.id, "A.1"]]);
 for (const { id, figures } of CHAPTERS) {
-  const n = Number(id.match(/^rung-(\d)$/)?.[1] ?? 0);
+  const n = Number(id.match(/^chapter-(\d)$/)?.[1] ?? 0);
   const before = [...FIGURE_LABELS.values()].filter((label) => label.startsWith(`${n}.`)).length;
   figures.forEach((figure, i) => FIGURE_LABELS.set(figure.id, `${n}.${before + i + 1}`));
 }

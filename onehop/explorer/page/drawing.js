@@ -76,13 +76,13 @@ function watchChapters() {
     (entries) => {
       for (const entry of entries.filter((e) => e.isIntersecting)) {
         document
-          .querySelectorAll("[data-rung]")
-          .forEach((a) => markCurrent(a, a.dataset.rung === entry.target.id));
+          .querySelectorAll("[data-chapter]")
+          .forEach((a) => markCurrent(a, a.dataset.chapter === entry.target.id));
       }
     },
     { rootMargin: "-30% 0px -60% 0px" },
   );
-  document.querySelectorAll(".rung").forEach((rung) => spy.observe(rung));
+  document.querySelectorAll(".chapter").forEach((chapter) => spy.observe(chapter));
 }
 
 /**

@@ -157,7 +157,7 @@ export const scoreNote = ({ set, search, sentences }) =>
   set
     ? html`Scored on
       ${sentences ? `the first ${sentences} sentences of ` : ""}<strong>${set}</strong>, ${search}
-      search${/newstest/.test(set) ? "" : html`; “What it won”, the last figure of rung 9, is of newstest2014, and the two cannot be compared`}.`
+      search${/newstest/.test(set) ? "" : html`; “What it won”, the last figure of chapter 9, is of newstest2014, and the two cannot be compared`}.`
     : nothing;
 
 const deviceOf = ({ machine }) => machine?.device ?? machine?.cpu;

@@ -92,7 +92,7 @@ function judgement(view) {
         >${verdict.right ? T.right : T.wrong}</span
       >
       ${T.judged({ ...verdict, neededChance, writtenChance: chance(verdict.written) })}
-      ${ablationLinks(verdict.right ? T.whoDecided : T.whoIsToBlame)}
+      ${ablationLinks(verdict.right ? T.whoDecided : T.whoDecidedWrongly)}
     </p>`;
   }
   const uncertain = leastCertain(view.trace);

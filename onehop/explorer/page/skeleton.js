@@ -27,7 +27,7 @@ const figureSlot = (figure) =>
   ></figure>`;
 
 const chapter = ({ id, eyebrow, title, figures }) =>
-  html`<section class="rung" id=${id} aria-labelledby="${id}-title">
+  html`<section class="chapter" id=${id} aria-labelledby="${id}-title">
     <p class="eyebrow">${eyebrow}</p>
     <h2 id="${id}-title">${title}</h2>
     ${figures.map(
@@ -42,7 +42,7 @@ const chapter = ({ id, eyebrow, title, figures }) =>
 const T = TEXTS.coda;
 
 const coda = () =>
-  html`<section class="coda" aria-label="After the last rung">
+  html`<section class="coda" aria-label="After the last chapter">
     <h2 id="claims">${TEXTS.claims.title}</h2>
     <div id="ledger"></div>
     <p class="eyebrow">${T.appendix}</p>

@@ -83,7 +83,7 @@ export const TEXTS = {
       html`The model hesitated most at ${strongly(first)} (${firstChance}), before ${quoted(second)}
       (${secondChance}).`,
     whoDecided: "Which head decided that?",
-    whoIsToBlame: "Which head is to blame?",
+    whoDecidedWrongly: "Which head made this mistake?",
     breakIt: "Break the model and read what comes out",
     language: (read, reads) =>
       `This looks like ${read}, and the model was trained to read ${reads}. What follows may be nonsense.`,
@@ -160,7 +160,7 @@ export const TEXTS = {
     waiting: "not yet met",
     products: (key, count, largest, score) =>
       `${key}: ${count} products, the largest ${largest}; together ${score}`,
-    hint: "Point at a bar to see its largest products; the machine on rung 9 draws all of them.",
+    hint: "Point at a bar to see its largest products; the machine in chapter 9 draws all of them.",
   },
   softmax: {
     player: "The softmax, step by step",

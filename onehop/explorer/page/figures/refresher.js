@@ -149,7 +149,7 @@ export function draw(view) {
   </div>`;
 }
 
-export const caption = () => html`All the mathematics that the nine rungs need.`;
+export const caption = () => html`All the mathematics that the nine chapters need.`;
 
 export const table = (view) => {
   const { degrees, b } = vectors(view);

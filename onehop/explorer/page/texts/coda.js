@@ -1,9 +1,9 @@
-// What follows the last rung: images, questions, references.
+// What follows the last chapter: images, questions, references.
 
 import { html } from "onehop/vendor/lit-html.js";
 
 export const CODA_TEXTS = {
-  appendix: "Beside the ladder",
+  appendix: "Appendix",
   images: "Images as tokens",
   imagesProse:
     "Attention works on tokens of any kind. Cut a picture into squares, and the squares are tokens.",
@@ -37,7 +37,7 @@ export const QUESTIONS = [
   ],
   [
     "Do heads specialise?",
-    html`Some do, in some sentences: rung 7 counts it for this model. Many others can be removed
+    html`Some do, in some sentences: chapter 7 counts it for this model. Many others can be removed
     with little loss. So a tidy story about one head describes a tendency, not a rule.`,
   ],
   [

@@ -42,63 +42,62 @@ const opening = (f) => {
 };
 
 export const CHAPTERS = {
-  case: { eyebrow: "The case", title: "One word, and nobody knows why" },
-  tools: { eyebrow: "Before the first rung", title: "Three small tools" },
-  "rung-1": { eyebrow: "Rung 1", title: "Words become vectors" },
-  "rung-2": { eyebrow: "Rung 2", title: "Query, key, value" },
-  "rung-3": { eyebrow: "Rung 3", title: "Scores" },
-  "rung-4": { eyebrow: "Rung 4", title: "Scale and softmax" },
-  "rung-5": { eyebrow: "Rung 5", title: "Weighted values" },
-  "rung-6": { eyebrow: "Rung 6", title: "The matrix" },
-  "rung-7": { eyebrow: "Rung 7", title: "Many heads: the line-up" },
-  "rung-8": { eyebrow: "Rung 8", title: "Positions" },
-  "rung-9": { eyebrow: "Rung 9", title: "The whole machine, and the proof" },
+  introduction: { eyebrow: "Introduction", title: "One word, and nobody knows why" },
+  tools: { eyebrow: "Before chapter 1", title: "Three small tools" },
+  "chapter-1": { eyebrow: "Chapter 1", title: "Words become vectors" },
+  "chapter-2": { eyebrow: "Chapter 2", title: "Query, key, value" },
+  "chapter-3": { eyebrow: "Chapter 3", title: "Scores" },
+  "chapter-4": { eyebrow: "Chapter 4", title: "Scale and softmax" },
+  "chapter-5": { eyebrow: "Chapter 5", title: "Weighted values" },
+  "chapter-6": { eyebrow: "Chapter 6", title: "The matrix" },
+  "chapter-7": { eyebrow: "Chapter 7", title: "Many heads" },
+  "chapter-8": { eyebrow: "Chapter 8", title: "Positions" },
+  "chapter-9": { eyebrow: "Chapter 9", title: "The whole machine, and the proof" },
 };
 
 /** Each chapter's conclusion. */
 export const CONCLUSIONS = {
-  case: () =>
+  introduction: () =>
     html`Whatever decided the word could reach every other word directly. No word can be ruled out
     for being far away.`,
-  "rung-1": (f) =>
+  "chapter-1": (f) =>
     html`At the start a word's vector knows only which word it is. What ${q(f.pronoun)} means here
     must come from other words, later on.`,
-  "rung-2": () =>
+  "chapter-2": () =>
     html`Words exchange information only where a query meets a key. Whatever decided the word had to
     ask for something.`,
-  "rung-3": () =>
+  "chapter-3": () =>
     html`Each score is one number, computed from two vectors. So we can read every question that was
     asked.`,
-  "rung-4": () =>
+  "chapter-4": () =>
     html`The softmax turns scores into shares of one whole. A head can put all its weight on one
     word, or spread it over all of them.`,
-  "rung-5": () =>
+  "chapter-5": () =>
     html`A large weight says that something was fetched. It does not say that the result depended on
     it.`,
-  "rung-6": () =>
+  "chapter-6": () =>
     html`The decoder sees the whole source, and of its own words those already written. The decision
     can have come from either.`,
-  "rung-7": (f) =>
+  "chapter-7": (f) =>
     !f.finding
-      ? html`Nobody has been accused yet. Switch the heads off in figure ${f.label("decides")}, and
+      ? html`No head has been tested yet. Switch the heads off in figure ${f.label("decides")}, and
         the strongest one is named here.`
       : f.finding.answer === "none"
         ? html`No single head decides ${q(f.finding.text)}. The strongest is ${f.finding.head}, and
           the word stays when it is gone.`
         : html`${f.finding.head} has the largest hold on ${q(f.finding.text)}. Without it the first
           choice is ${q(f.finding.instead)} (${f.finding.chance}).`,
-  "rung-8": () =>
+  "chapter-8": () =>
     html`Word order is not built in: it is added to the vectors. Every head that looks for “the word
     before” depends on it.`,
-  "rung-9": (f) =>
+  "chapter-9": (f) =>
     !f.finding
-      ? html`The case is open until the heads have been switched off in figure
+      ? html`The question is open until the heads have been switched off in figure
         ${f.label("decides")}.`
       : f.finding.answer === "none"
-        ? html`The case closes without a single culprit: several heads support the word. That is an
-          answer too.`
-        : html`The case closes with an experiment, not with a picture: take ${f.finding.head} out,
-          and the word changes.`,
+        ? html`No single head decides the word: several support it. That is an answer too.`
+        : html`The answer is an experiment, not a picture: take ${f.finding.head} out, and the word
+          changes.`,
 };
 
 export const PROSE = {
@@ -122,7 +121,7 @@ export const PROSE = {
     html`<p>
       Everything that follows is made of three operations. A dot product says how well two lists of
       numbers agree. A matrix product is many dot products at once. A softmax turns any numbers into
-      shares of one whole. If you know them, go straight to the first rung.
+      shares of one whole. If you know them, go straight to chapter 1.
     </p>`,
 
   embeddings: (f) =>
@@ -136,7 +135,7 @@ export const PROSE = {
         The table has one row for ${q(f.pronoun)}, the same in every sentence. So the machine cannot
         know yet what ${q(f.pronoun)} means here. First the vector is multiplied by
         ${rootOfModel(f.settings)}, so that the position, which is added next, does not drown it.
-        Another root, that of d<sub>k</sub>, comes on rung 4 and does another job.
+        Another root, that of d<sub>k</sub>, comes in chapter 4 and does another job.
       </p>`,
 
   lookup: () =>
@@ -236,9 +235,9 @@ export const PROSE = {
       </p>
       ${multiHead(f.settings)}
       <p>
-        The whole model has ${f.heads} heads. Here they all are, each with its own pattern: the
-        line-up. Some look at the neighbouring word, some at the full stop, some nowhere in
-        particular. One of them may have decided our word. Guess before you go on.
+        The whole model has ${f.heads} heads. Here they all are, each with its own pattern. Some
+        look at the neighbouring word, some at the full stop, some nowhere in particular. One of
+        them may have decided our word. Guess before you go on.
       </p>`,
 
   decides: (f) =>

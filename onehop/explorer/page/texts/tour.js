@@ -19,7 +19,7 @@ const question = (f) =>
   f.verdict
     ? html`German has three words for “it”, by the gender of the noun. “It” is the
       ${f.verdict.english}, which is ${gender(f.verdict.needed)}: ${q(f.verdict.needed)}.
-      ${f.verdict.right ? html`The model wrote exactly that. Which part of it knew?` : html`The model wrote ${q(f.verdict.written)}, the ${gender(f.verdict.written)} one. Which part of it is to blame?`}`
+      ${f.verdict.right ? html`The model wrote exactly that. Which part of it knew?` : html`The model wrote ${q(f.verdict.written)}, the ${gender(f.verdict.written)} one. Which part of it decided that?`}`
     : html`The model hesitated most at ${word(f)}. The small English words below the translation
       show what came from where. Who decided this one?`;
 
@@ -39,7 +39,7 @@ const sweeping = (f) =>
   html`Every head is switched off in turn: ${f.sweep.parts.length} of ${f.sweep.total || "…"}
   attentions are done.`;
 
-const accused = (f) =>
+const strongestHead = (f) =>
   f.finding.answer === "none"
     ? html`No head alone changes ${q(f.finding.text)}. The strongest, with the ring, is
       ${f.finding.head}: ${f.finding.before} becomes ${f.finding.after}.`
@@ -126,13 +126,13 @@ export const TOUR = {
       text: "The half of the model that writes also looks back at its own words, but only at those already written. Press space and the mask falls over the rest.",
     }),
     (f) => ({
-      title: "The line-up",
+      title: "All heads",
       text: html`Here are all ${f.heads} heads, each with its own way of looking. One of them may
-      have decided ${word(f)}. Which one would you accuse?`,
+      have decided ${word(f)}. Which one would you guess?`,
     }),
     (f) => ({
       title: "Switch them off",
-      text: f.finding ? accused(f) : sweeping(f),
+      text: f.finding ? strongestHead(f) : sweeping(f),
     }),
     (f) => ({
       title: "Where it looked",
