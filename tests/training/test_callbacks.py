@@ -6,7 +6,7 @@ from onehop.training.workflow import train
 
 
 class Steps(Callback):
-    """Hears of steps alone."""
+    """Implements one event only."""
 
     def __init__(self):
         self.steps = []
@@ -15,8 +15,8 @@ class Steps(Callback):
         self.steps.append(report["step"])
 
 
-class Ear:
-    """Is no subclass, and hears everything."""
+class RecordsEverything:
+    """Records every event without being a subclass of Callback."""
 
     def __init__(self):
         self.heard = []
@@ -26,26 +26,28 @@ class Ear:
 
 
 def test_callbacks_forwards_every_event_to_each_callback():
-    ears = Ear(), Ear()
-    together = Callbacks(*ears)
+    recorders = RecordsEverything(), RecordsEverything()
+    together = Callbacks(*recorders)
     together.began({"a": 1})
     together.stepped({"step": 1})
     together.validated({"step": 1})
     together.said("hello")
-    for ear in ears:
-        assert ear.heard == [
+    for recorder in recorders:
+        assert recorder.heard == [
             ("began", {"a": 1}), ("stepped", {"step": 1}), ("validated", {"step": 1}), ("said", "hello")
         ]  # fmt: skip
 
 
 def test_training_calls_callbacks_and_prints(digits, tmp_path, capsys):
-    steps, ear = Steps(), Ear()
+    steps, recorder = Steps(), RecordsEverything()
     settings = with_changes(digits[0], ["train.steps=4", "train.validate_every=2"])
-    train(settings, str(tmp_path / "run"), store=str(digits[1].path), device="cpu", callbacks=[steps, ear], bleu_on=3)
+    train(
+        settings, str(tmp_path / "run"), store=str(digits[1].path), device="cpu", callbacks=[steps, recorder], bleu_on=3
+    )
     assert steps.steps == [1, 2, 3, 4]
-    names = [name for name, _ in ear.heard]
+    names = [name for name, _ in recorder.heard]
     assert names == ["began", "stepped", "stepped", "validated", "stepped", "stepped", "validated"]
-    told = dict(ear.heard)
+    told = dict(recorder.heard)
     assert told["began"]["steps"] == 4
     assert {"step", "loss", "nll", "learning_rate", "gradient", "tokens_per_second", "seconds"} <= set(told["stepped"])
     assert set(told["validated"]) == {"step", "valid_nll", "valid_perplexity", "bleu", "chrf", "samples"}

@@ -30,7 +30,7 @@ def settings_of(digits, *changes: str):
     return with_changes(digits[0], changes)
 
 
-# --- the stream -----------------------------------------------------------------------------------------------
+# --- the stream of updates ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
@@ -76,12 +76,12 @@ def test_each_epoch_gets_its_own_segmentation(digits, pairs):
     assert made == [4, 4, 5]
 
 
-# --- working ahead --------------------------------------------------------------------------------------------
+# --- prefetching ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def joined():
-    """Every thread that a test starts has ended with it."""
+def no_thread_left():
+    """Fail a test that leaves a thread running."""
     before = set(threading.enumerate())
     yield
     assert set(threading.enumerate()) == before
@@ -93,24 +93,24 @@ def wait_until(condition) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.usefixtures("joined")
+@pytest.mark.usefixtures("no_thread_left")
 def test_prefetch_gives_the_same_items_and_ends():
     with prefetch(iter(range(50)), depth=3) as loader:
         assert list(loader) == list(range(50))
 
 
-@pytest.mark.usefixtures("joined")
+@pytest.mark.usefixtures("no_thread_left")
 def test_prefetch_is_bounded_and_stops_with_a_full_queue():
     made = []
     with prefetch((made.append(i) or i for i in range(100)), depth=3) as loader:
         assert next(loader) == 0
         wait_until(lambda: len(made) >= 5)
-        time.sleep(0.1)  # in which it must not go on
-        assert len(made) == 5  # taken, three that wait, and one in the hand
+        time.sleep(0.1)  # meanwhile no further item may be made
+        assert len(made) == 5  # one taken, three in the queue, one waiting for room in it
     assert len(made) == 5
 
 
-@pytest.mark.usefixtures("joined")
+@pytest.mark.usefixtures("no_thread_left")
 def test_an_error_in_the_prefetch_thread_is_raised_in_the_consumer():
     def broken():
         yield 1
@@ -122,13 +122,13 @@ def test_an_error_in_the_prefetch_thread_is_raised_in_the_consumer():
             next(loader)
 
 
-@pytest.mark.usefixtures("joined")
+@pytest.mark.usefixtures("no_thread_left")
 def test_an_error_of_the_consumer_joins_the_thread():
     with pytest.raises(ZeroDivisionError), prefetch(itertools.count()) as loader:
         1 / next(loader)
 
 
-@pytest.mark.usefixtures("joined")
+@pytest.mark.usefixtures("no_thread_left")
 def test_stopping_does_not_wait_for_the_next_item():
     stop, made, waited = threading.Event(), threading.Event(), []
 
@@ -145,7 +145,7 @@ def test_stopping_does_not_wait_for_the_next_item():
         assert waited == []
         timer.join()
         made.set()
-    assert waited == [True]  # leaving the block waits for the item in the making
+    assert waited == [True]  # leaving the block waits for the item that is being made
 
 
 # --- one batch ------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_fixed_shapes_are_the_same_for_every_batch_and_process(pairs):
     assert len(shapes) == 1
 
 
-def test_twice_repeats_the_share(pairs):
+def test_twice_repeats_the_share_of_a_process(pairs):
     batch = pack(pairs, np.arange(6))
     fed = to_device(batch, World(1, 2, CPU), twice=True)
     assert fed.labels.tolist() == 2 * batch.share(1, 2).labels.tolist()

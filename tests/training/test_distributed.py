@@ -17,7 +17,7 @@ from onehop.training.distributed import LostPeerError, World, gather, without_sy
 from onehop.training.trainer import train
 
 STEPS = 12
-# Everything that has to be the same on both sides of a split; no dropout, which each process draws for itself.
+# Everything that two processes must do like one. No dropout: each process draws its own masks.
 CHANGES = (
     "train.accumulate=2",
     "train.clip=1.0",
@@ -71,7 +71,7 @@ def test_the_peer_timeout_is_a_number_of_seconds(monkeypatch):
 
 def torchrun(*command: str) -> "subprocess.CompletedProcess[str]":
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *command]
-    # Should it die of a signal, it says where.
+    # A process that dies of a signal prints where.
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     done = subprocess.run(start, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -84,7 +84,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(digits, folder):
+def train_alone(digits, folder):
     """Train with one process, in a folder that the runs of this module share."""
 
     def run(name: str, steps: int = STEPS, *changes: str) -> None:
@@ -123,7 +123,7 @@ def processes_of(run: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_processes_agree_with_one_and_only_the_first_prints_and_writes(digits, alone, folder):
+def test_two_processes_agree_with_one_and_only_the_first_prints_and_writes(digits, train_alone, folder):
     (folder / "two.toml").write_text(settings_to_toml(changed(digits[0], STEPS)))
     options = ["--store", str(digits[1].path), "-o", str(folder / "two"), "--device", "cpu", "--bleu-on", "4"]
     done = torchrun("-m", "onehop", "train", str(folder / "two.toml"), *options)
@@ -157,21 +157,21 @@ def told(model):
 with exit_together("cpu"):
     for name in names:
         settings = load_settings(Path(folder, f"{name}.toml"))
-        # The last one is stopped: the second process is told, the first is told nothing.
+        # The last run is stopped by a signal that only the second process gets.
         validator = told if name == names[-1] and rank == 1 else lambda model: {}
         found = train(settings, Store.open(store), Path(folder, name), device="cpu", validator=validator)
-    os.write(1, f"{rank} {found}\\n".encode())  # as a whole: the other process talks too
+    os.write(1, f"{rank} {found}\\n".encode())  # in one call, because the other process writes too
 """
 SHARD = pytest.mark.parametrize("shard", ["DDP", "FSDP2"])
 FOUND = ("train.batch_tokens=0", "train.accumulate=1")
 
 
 @pytest.fixture(scope="module")
-def pair(digits, alone, folder):
-    """The runs of a pair of processes, one after the other: to start a pair takes longer than to train."""
+def pair(digits, train_alone, folder):
+    """All runs with two processes in one pair of them, because starting a pair takes longer than training."""
     runs = {"FSDP2": changed(digits[0], STEPS, "train.shard=true")}
     for name, shard in (("DDP", "false"), ("FSDP2", "true")):
-        alone(f"one then {name}", STEPS // 2)
+        train_alone(f"one then {name}", STEPS // 2)
         runs[f"one then {name}"] = changed(digits[0], STEPS, f"train.shard={shard}")
         runs[f"{name} then one"] = changed(digits[0], STEPS // 2, f"train.shard={shard}")
     runs["stopped"] = changed(digits[0], STEPS, *FOUND)
@@ -184,7 +184,7 @@ def pair(digits, alone, folder):
 
 
 @pytest.mark.slow
-def test_two_processes_that_share_the_weights_agree_with_one(pair, folder):
+def test_two_processes_with_sharded_weights_agree_with_one(pair, folder):
     assert_agree(folder / "one", folder / "FSDP2")
     assert processes_of(folder / "FSDP2") == [2]
 
@@ -198,18 +198,18 @@ def test_a_run_moves_from_one_process_to_two(pair, folder, shard):
 
 @pytest.mark.slow
 @SHARD
-def test_a_run_moves_from_two_processes_to_one(pair, alone, folder, shard):
-    alone(f"{shard} then one")
+def test_a_run_moves_from_two_processes_to_one(pair, train_alone, folder, shard):
+    train_alone(f"{shard} then one")
     assert_agree(folder / "one", folder / f"{shard} then one")
     assert processes_of(folder / f"{shard} then one") == [2, 1]
 
 
 @pytest.mark.slow
-def test_processes_agree_on_the_budget_and_on_stopping(pair, alone, folder):
-    """The smallest budget counts, batches of one sentence leave a process without work, one signal stops all."""
+def test_processes_share_the_smallest_budget_and_stop_together(pair, train_alone, folder):
+    """Batches of one sentence leave a process without work, and one signal stops both processes."""
     assert sorted(pair.stdout.splitlines()) == ["0 None", "1 None"]
     assert Run(folder / "stopped").latest().progress.step == STEPS // 2
     assert Run(folder / "stopped").facts()["batch_tokens"] == 56
-    alone("stopped", STEPS, *FOUND)
-    alone("small batches", STEPS, "train.batch_tokens=56", "train.accumulate=1")
+    train_alone("stopped", STEPS, *FOUND)
+    train_alone("small batches", STEPS, "train.batch_tokens=56", "train.accumulate=1")
     assert_agree(folder / "small batches", folder / "stopped")

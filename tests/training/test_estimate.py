@@ -39,7 +39,7 @@ def small(**changes) -> ModelSettings:
 
 
 @pytest.mark.parametrize("changes", [{}, {"d_k": 5, "d_v": 11}, {"tied": False, "norm": "pre"}])
-def test_flops_match_torch_s_counter(changes):
+def test_flops_match_torchs_counter(changes):
     """Forward and backward. Products inside attention are left out of both counts."""
     model = small(**changes)
     objective = objective_for(model)
@@ -66,13 +66,13 @@ def test_activation_memory_grows_with_batch_and_model():
         return saved_bytes_per_token(objective_for(model, r_drop), settings)
 
     plain = kept()
-    # At least the logits, each layer's input and its hidden units, once each in float32.
+    # At least the logits, and each layer's input and hidden units, in float32.
     assert plain > 4 * (VOCAB + 5 * 32 + 5 * 48)
     assert plain < 100 * 4 * (VOCAB + 5 * 32 + 5 * 48)
     assert kept(dropout=0.0) < plain
     assert kept(n_encoder_layers=4, n_decoder_layers=6) > 1.3 * plain
     assert kept(r_drop=1.0) > 1.5 * plain
-    assert kept(max_length=20) == pytest.approx(plain, rel=0.2)  # other sentences, the same for each token
+    assert kept(max_length=20) == pytest.approx(plain, rel=0.2)  # shorter sentences, but as much for each token
 
 
 def test_the_memory_estimate_matches_autograd():
@@ -85,7 +85,7 @@ def test_the_memory_estimate_matches_autograd():
 
     def keep(t: torch.Tensor) -> torch.Tensor:
         if t.untyped_storage().data_ptr() not in own:
-            storages[t.untyped_storage().data_ptr()] = (t.untyped_storage().nbytes(), t)  # held, so never used again
+            storages[t.untyped_storage().data_ptr()] = (t.untyped_storage().nbytes(), t)  # held: no address is reused
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
@@ -95,7 +95,7 @@ def test_the_memory_estimate_matches_autograd():
 
 
 @pytest.mark.parametrize("memory", [0, 10**8, 2 * 10**8, 10**9, 10**12])
-def test_the_budget_fits_into_half_of_what_is_free(monkeypatch, memory):
+def test_the_token_budget_fits_into_half_of_the_free_memory(monkeypatch, memory):
     monkeypatch.setattr(estimate_module, "available_memory", lambda: memory)
     settings = Settings(model=small())
     objective = objective_for(settings.model)
@@ -143,7 +143,7 @@ def test_weights_that_leave_no_pairs_are_reported(digits):
     assert str(e.value) == "train.weights leave nothing of a first pass through the pairs. Raise them."
 
 
-def test_a_dry_run_prints_it_and_trains_nothing(digits, tmp_path):
+def test_a_dry_run_prints_the_plan_and_trains_nothing(digits, tmp_path):
     (tmp_path / "settings.toml").write_text(settings_to_toml(digits[0]))
     command = ["train", str(tmp_path / "settings.toml"), "--store", str(digits[1].path), "-o", str(tmp_path / "run")]
     done = CliRunner().invoke(app, [*command, "--dry-run"])

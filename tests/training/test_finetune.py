@@ -107,7 +107,7 @@ def test_a_stopped_fine_tuning_resumes(model, files, tuned, tmp_path):
         assert (read_model(tmp_path / "run" / "model.safetensors").weights()[name] == array).all()
 
 
-# --- what follows from the model and the text -----------------------------------------------------------------
+# --- derived settings -----------------------------------------------------------------------------------------
 
 
 def test_shape_and_schedule_follow_from_the_model_and_the_text(model, files, tuned):
@@ -196,7 +196,7 @@ def test_the_estimated_time_includes_validations(tuned, model, files, tmp_path):
     assert len(steps) <= 7
 
 
-# --- not the right files --------------------------------------------------------------------------------------
+# --- wrong files ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_swapped_sides_are_reported(model, tmp_path):
     (tmp_path / "a.tsv").write_text((tmp_path / "a.tsv").read_text() + right)
     with pytest.raises(TextError, match=r"50 of 100 pairs are not in en and de, in this order\. Look whether the side"):
         finetune.prepare(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
-    (tmp_path / "a.tsv").write_text(right)  # what is put right is prepared anew
+    (tmp_path / "a.tsv").write_text(right)  # the corrected file is prepared again
     found = finetune.prepare(tmp_path / "en-de.safetensors", [tmp_path / "a.tsv"], tmp_path / "run", changes=LONG)
     assert found.store.report.read == 50
 

@@ -12,7 +12,7 @@ PAPER = TrainSettings()
 
 
 @pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 10_000, 100_000, 300_000])
-def test_the_paper_s_formula(step):
+def test_the_rate_follows_the_papers_formula(step):
     assert learning_rate(step, PAPER, 512) == pytest.approx(512**-0.5 * min(step**-0.5, step * 4000**-1.5), rel=1e-12)
 
 

@@ -34,14 +34,14 @@ def a_batch() -> DeviceBatch:
     )
 
 
-# --- the twin -------------------------------------------------------------------------------------------------
+# --- the low-precision copy -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_low_precision_copy_computes_the_same_as_the_model(tied):
     objective = an_objective(tied=tied, attention_bias=True)
     twin = BFloat16Twin(objective, torch.float32)
-    with torch.no_grad():  # what the weights are now, not what they were
+    with torch.no_grad():  # after the copy was made: the copy must take the present weights
         for p in objective.parameters():
             p.mul_(1.1)
     value, _ = objective(a_batch())
@@ -128,7 +128,7 @@ def test_a_nonfinite_update_leaves_the_weights_unchanged(bad, clip):
     assert all(torch.equal(a, b) for a, b in zip(before, state_of(model, optimizer), strict=True))
 
 
-def test_a_finite_update_is_the_plain_one():
+def test_a_finite_update_equals_the_plain_update():
     one = nn.Linear(3, 3)
     other = copy.deepcopy(one)
     optimizers = [an_optimizer(one), an_optimizer(other)]

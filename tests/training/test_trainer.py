@@ -54,8 +54,8 @@ def quick_peak(monkeypatch):
 
 
 @pytest.fixture
-def go(digits, tmp_path):
-    """Train with changed settings in a folder of this test; however a training ends, its threads end with it."""
+def fit(digits, tmp_path):
+    """Train with changed settings in a folder of this test. However the training ends, it leaves no thread."""
     before = set(threading.enumerate())
 
     def run(*changes: str, name: str = "run", **others) -> Path | None:
@@ -66,8 +66,8 @@ def go(digits, tmp_path):
 
 
 @pytest.fixture
-def begun(digits, tmp_path):
-    """Trainers that have begun and wait."""
+def begin_trainer(digits, tmp_path):
+    """Trainers that have begun and have made no step."""
     made = []
 
     def begin(*changes: str) -> Trainer:
@@ -99,11 +99,11 @@ def assert_same_bits(one: Path, two: Path) -> None:
 
 
 class Killed(BaseException):
-    """What a kill looks like from inside: nothing after it happens."""
+    """Stands in for a kill: no handler of Exception catches it."""
 
 
-class Watching(Callback):
-    """Keeps what it is told, and does something at a step."""
+class RecordingCallback(Callback):
+    """Keeps all reports, and calls `then` at step `at`."""
 
     def __init__(self, at: int = -1, then=lambda: None) -> None:
         self.at, self.then = at, then
@@ -124,29 +124,29 @@ class Watching(Callback):
         self.texts.append(text)
 
 
-def killed_at(step: int) -> Watching:
+def kill_at(step: int) -> RecordingCallback:
     def die() -> None:
         raise Killed
 
-    return Watching(step, die)
+    return RecordingCallback(step, die)
 
 
-def told_at(step: int, number: signal.Signals = signal.SIGTERM) -> Watching:
-    return Watching(step, lambda: os.kill(os.getpid(), number))
+def signal_at(step: int, number: signal.Signals = signal.SIGTERM) -> RecordingCallback:
+    return RecordingCallback(step, lambda: os.kill(os.getpid(), number))
 
 
 # --- learning -------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_goes_down_and_the_result_translates(go, digits, tmp_path):
-    watching = Watching()
-    file = go("train.steps=60", "train.average=2", callback=watching)
+def test_the_loss_goes_down_and_the_result_translates(fit, digits, tmp_path):
+    recording = RecordingCallback()
+    file = fit("train.steps=60", "train.average=2", callback=recording)
     losses = metrics(tmp_path / "run")
     assert len(losses) == 60
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
-    assert watching.validations[-1]["valid_nll"] < watching.validations[0]["valid_nll"]
-    assert [r["step"] for r in watching.steps] == list(range(1, 61))
-    assert watching.facts["pairs"] == 360
+    assert recording.validations[-1]["valid_nll"] < recording.validations[0]["valid_nll"]
+    assert [r["step"] for r in recording.steps] == list(range(1, 61))
+    assert recording.facts["pairs"] == 360
 
     stored = read_model(file)
     known = {"parameters", "pairs", "data", "tokenizer", "source", "target", "batch_tokens", "machines"}
@@ -161,8 +161,8 @@ def test_the_loss_goes_down_and_the_result_translates(go, digits, tmp_path):
     assert len(SentenceTranslator.load(file, "cpu").translate(["1 2 3", ""])) == 2
 
 
-def test_a_report_has_loss_rate_and_speed(go, tmp_path):
-    go("train.steps=3", "train.label_smoothing=0.1")
+def test_a_report_has_loss_rate_and_speed(fit, tmp_path):
+    fit("train.steps=3", "train.label_smoothing=0.1")
     line = read_metrics(tmp_path / "run" / "metrics.jsonl")[2]
     assert line["perplexity"] == pytest.approx(np.exp(line["nll"]))
     assert line["learning_rate"] == pytest.approx(3e-3 * 3 / 10)
@@ -172,16 +172,16 @@ def test_a_report_has_loss_rate_and_speed(go, tmp_path):
     assert line["epoch"] == 0
 
 
-def test_reports_and_validations_follow_their_intervals(go, tmp_path):
-    go("train.steps=11", "train.report_every=4", "train.validate_every=5", "train.save_every=3")
+def test_reports_and_validations_follow_their_intervals(fit, tmp_path):
+    fit("train.steps=11", "train.report_every=4", "train.validate_every=5", "train.save_every=3")
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [line["step"] for line in lines if "loss" in line] == [4, 8, 11]
     assert [line["step"] for line in lines if "valid_nll" in line] == [5, 10, 11]
     assert Run(tmp_path / "run").steps() == [9, 11]
 
 
-def test_the_validation_loss_is_the_padded_model_s(digits, begun):
-    trainer = begun()
+def test_the_validation_loss_equals_the_padded_models(digits, begin_trainer):
+    trainer = begin_trainer()
     pairs = digits[1].pairs("valid")
     nll = tokens = 0
     with torch.no_grad():
@@ -220,8 +220,8 @@ def assert_close(one: list[torch.Tensor], two: list[torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_packed_gradients_are_the_padded_model_s(digits, begun, norm):
-    trainer = begun("train.label_smoothing=0.1", f"model.norm={norm}")
+def test_packed_gradients_equal_the_padded_models(digits, begin_trainer, norm):
+    trainer = begin_trainer("train.label_smoothing=0.1", f"model.norm={norm}")
     batch = Epoch(digits[1].pairs("train"), 256, 1, 0)[0]
     packed = gradients_of(trainer, update_of(batch))[3:]
 
@@ -236,21 +236,21 @@ def test_packed_gradients_are_the_padded_model_s(digits, begun, norm):
     assert_close(packed, [p.grad for p in trainer.model.parameters()])
 
 
-def test_accumulated_batches_are_one_large_batch(digits, begun):
-    trainer = begun()
+def test_accumulated_gradients_equal_those_of_one_large_batch(digits, begin_trainer):
+    trainer = begin_trainer()
     large = Epoch(digits[1].pairs("train"), 512, 1, 0)[0]
     parts = large.part(0, 3), large.part(3, len(large.src_lengths))
     assert parts[0].tokens < parts[1].tokens / 2  # a mean of means would be another number
     assert_close(gradients_of(trainer, update_of(*parts)), gradients_of(trainer, update_of(large)))
 
 
-def test_gradients_are_clipped_to_the_maximum_norm(digits, begun):
+def test_gradients_are_clipped_to_the_maximum_norm(digits, begin_trainer):
     batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
-    free = gradients_of(begun(), batch)
+    free = gradients_of(begin_trainer(), batch)
     norm = float(nn.utils.get_total_norm(free[3:]))
     assert float(free[2]) == pytest.approx(norm)
     for clip in (norm / 3, norm * 3):
-        trainer = begun(f"train.clip={clip}")
+        trainer = begin_trainer(f"train.clip={clip}")
         assert float(gradients_of(trainer, batch)[2]) == pytest.approx(norm)
         taken = []
         trainer.optimizer.register_step_pre_hook(
@@ -261,9 +261,9 @@ def test_gradients_are_clipped_to_the_maximum_norm(digits, begun):
         assert_close(taken, [g * min(1.0, clip / norm) for g in free[3:]])
 
 
-def test_an_update_is_the_paper_s_adam(digits, begun):
-    """Two steps by hand: β 0.9 and 0.98, ε 1e-9, bias corrected; weight decay on matrices only, beside the moments."""
-    trainer = begun("train.weight_decay=5.0")
+def test_an_update_is_the_papers_adam(digits, begin_trainer):
+    """Two steps by hand: β 0.9 and 0.98, ε 1e-9, bias correction, and decoupled weight decay on matrices only."""
+    trainer = begin_trainer("train.weight_decay=5.0")
     stream = trainer.stream()
     ours = {name: p.detach().double().clone() for name, p in trainer.model.named_parameters()}
     first = {name: torch.zeros_like(p) for name, p in ours.items()}
@@ -284,12 +284,12 @@ def test_an_update_is_the_paper_s_adam(digits, begun):
         torch.testing.assert_close(p.detach().double(), ours[name], rtol=1e-4, atol=1e-5)
 
 
-def test_r_drop_adds_the_divergence_of_two_passes(digits, begun):
-    """With dropout the passes differ, without it the second one changes nothing."""
+def test_r_drop_adds_the_divergence_of_two_passes(digits, begin_trainer):
+    """With dropout the two passes differ. Without it the second pass changes nothing."""
     batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
-    still, plain = (gradients_of(begun(f"train.r_drop={r}"), batch) for r in (3.0, 0.0))
+    still, plain = (gradients_of(begin_trainer(f"train.r_drop={r}"), batch) for r in (3.0, 0.0))
     assert_close(still, plain)
-    light, heavy = (gradients_of(begun("model.dropout=0.3", f"train.r_drop={r}"), batch) for r in (1.0, 3.0))
+    light, heavy = (gradients_of(begin_trainer("model.dropout=0.3", f"train.r_drop={r}"), batch) for r in (1.0, 3.0))
     torch.testing.assert_close(light[1], heavy[1])  # the same two passes
     assert heavy[0] > light[0] > light[1]
 
@@ -297,21 +297,21 @@ def test_r_drop_adds_the_divergence_of_two_passes(digits, begun):
 # --- from another model ---------------------------------------------------------------------------------------
 
 
-def test_training_starts_from_a_model(digits, go, tmp_path):
-    first = go("train.steps=4")
-    onwards = go("train.steps=1", "train.warmup=1000000", f"train.start_from={first}", name="onwards")
+def test_training_starts_from_a_model(digits, fit, tmp_path):
+    first = fit("train.steps=4")
+    onwards = fit("train.steps=1", "train.warmup=1000000", f"train.start_from={first}", name="onwards")
     before, after = read_model(first), read_model(onwards)
     for name, value in before.tensors.items():
         np.testing.assert_allclose(after.tensors[name], value, atol=1e-6)
     assert after.provenance["started_from"] == before.hash
 
 
-def test_the_first_model_is_validated_before_the_first_step(go, tmp_path):
-    """A training that only makes it worse ends with the model that it started from."""
-    first = go("train.steps=4")
+def test_the_first_model_is_validated_before_the_first_step(fit, tmp_path):
+    """A training that only makes the model worse ends with the model that it started from."""
+    first = fit("train.steps=4")
     harm = ("train.steps=6", "train.validate_every=2", "train.warmup=1", "train.learning_rate=1.0", "train.patience=9")
     for _ in range(2):  # a second start finds no checkpoint after a kill before the first one, and begins again
-        worse = go(*harm, f"train.start_from={first}", name="worse")
+        worse = fit(*harm, f"train.start_from={first}", name="worse")
         lines = [line for line in read_metrics(tmp_path / "worse" / "metrics.jsonl") if "valid_nll" in line]
         assert [line["step"] for line in lines] == [0, 2, 4, 6]
         assert min(lines, key=lambda line: line["valid_nll"])["step"] == 0
@@ -321,15 +321,15 @@ def test_the_first_model_is_validated_before_the_first_step(go, tmp_path):
         shutil.rmtree(tmp_path / "worse" / "checkpoints")
 
 
-def test_an_incompatible_start_model_is_refused(digits, go, tmp_path, model_file):
-    first = go("train.steps=1")
+def test_an_incompatible_start_model_is_refused(digits, fit, tmp_path, model_file):
+    first = fit("train.steps=1")
     with pytest.raises(RunError, match=r"has another shape than this model\. Give this one the same"):
-        go("train.steps=1", "model.d_ff=64", f"train.start_from={first}", name="other")
+        fit("train.steps=1", "model.d_ff=64", f"train.start_from={first}", name="other")
     with pytest.raises(RunError, match=r"has another tokenizer than the store\. Prepare the text with"):
-        go("train.steps=1", f"train.start_from={model_file}", name="other")
+        fit("train.steps=1", f"train.start_from={model_file}", name="other")
 
 
-# --- as if never stopped --------------------------------------------------------------------------------------
+# --- exact resume ---------------------------------------------------------------------------------------------
 
 RANDOM = {
     "plain": (),
@@ -340,22 +340,22 @@ RANDOM = {
     "EMA": ("train.ema=0.9",),
     "R-Drop": ("model.dropout=0.2", "train.r_drop=1.0"),
 }
-# "all" has each of them; the others tell which one is to blame.
+# "all" combines the others. Those tell which one is to blame.
 STOPPED = [pytest.param(x, id=name, marks=() if name in ("plain", "all") else LONG_ONLY) for name, x in RANDOM.items()]
 
 
 @pytest.mark.parametrize("changes", STOPPED)
-def test_a_run_that_was_stopped_ends_with_the_same_bits(go, tmp_path, changes):
+def test_a_run_that_was_stopped_ends_with_the_same_bits(fit, tmp_path, changes):
     changes = ("train.average=2", "train.steps=28", "train.validate_every=6", *changes)
-    go(*changes, name="whole")
+    fit(*changes, name="whole")
     with pytest.raises(Killed):
-        go(*changes, name="stopped", callback=killed_at(7))  # before the first checkpoint
-    assert go(*changes, name="stopped", callback=told_at(13)) is None  # between two
+        fit(*changes, name="stopped", callback=kill_at(7))  # before the first checkpoint
+    assert fit(*changes, name="stopped", callback=signal_at(13)) is None  # between two
     with pytest.raises(Killed):
-        go(*changes, name="stopped", callback=killed_at(22))
-    assert go(*changes, name="stopped") is not None
+        fit(*changes, name="stopped", callback=kill_at(22))
+    assert fit(*changes, name="stopped") is not None
     assert_same_bits(tmp_path / "whole", tmp_path / "stopped")
-    # Each step once and in order, as if nothing had been.
+    # Each step is reported once and in order.
     whole, stopped = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("whole", "stopped"))
     timeless = [[{k: v for k, v in x.items() if k not in TIMES} for x in lines] for lines in (whole, stopped)]
     assert timeless[0] == timeless[1]
@@ -365,44 +365,44 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(go, tmp_path, changes):
 TIMES = ("seconds", "tokens_per_second", "share_of_peak")
 
 
-def test_each_random_source_changes_the_result(go, tmp_path):
-    """Otherwise the equalities above would prove nothing."""
+def test_each_randomised_setting_changes_the_result(fit, tmp_path):
+    """Otherwise the equality of a stopped run would prove nothing."""
     results = set()
     for name, changes in RANDOM.items():
-        go("train.steps=3", *changes, name=name)
+        fit("train.steps=3", *changes, name=name)
         results.add(state(tmp_path / name)["w.embedding.weight"].tobytes())
     assert len(results) == len(RANDOM) - 1  # EMA changes nothing in the weights themselves
 
 
-def test_dropout_differs_in_each_step(digits, begun):
-    trainer = begun("model.dropout=0.3")
+def test_dropout_differs_in_each_step(digits, begin_trainer):
+    trainer = begin_trainer("model.dropout=0.3")
     batch = update_of(Epoch(digits[1].pairs("train"), 256, 1, 0)[0])
     first, again, second = (float(trainer.step.gradients(step, batch)[0].objective) for step in (1, 1, 2))
     assert first == again != second
 
 
-def test_a_longer_run_is_the_same_run_continued(go, tmp_path):
-    go("train.steps=10")
-    go("train.steps=20")
-    go("train.steps=20", name="whole")
+def test_a_run_with_more_steps_continues_bit_for_bit(fit, tmp_path):
+    fit("train.steps=10")
+    fit("train.steps=20")
+    fit("train.steps=20", name="whole")
     assert_same_bits(tmp_path / "run", tmp_path / "whole")
 
 
-def test_a_finished_run_started_again_changes_nothing(go, tmp_path):
+def test_a_finished_run_started_again_changes_nothing(fit, tmp_path):
     def content() -> dict[str, bytes]:
         return {str(p): p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
 
-    go()
+    fit()
     before = content()
-    callback = Watching()
-    assert go(callback=callback) == tmp_path / "run" / "model.safetensors"
+    callback = RecordingCallback()
+    assert fit(callback=callback) == tmp_path / "run" / "model.safetensors"
     assert callback.steps == callback.validations == []
     assert content() == before
 
 
-def test_the_seed_determines_the_result(go, tmp_path):
+def test_the_seed_determines_the_result(fit, tmp_path):
     for name, seed in (("one", 5), ("two", 5), ("three", 6)):
-        go(f"train.seed={seed}", "train.steps=4", name=name)
+        fit(f"train.seed={seed}", "train.steps=4", name=name)
     one, two, three = (state(tmp_path / name)["w.embedding.weight"] for name in ("one", "two", "three"))
     assert np.array_equal(one, two)
     assert not np.array_equal(one, three)
@@ -411,7 +411,7 @@ def test_the_seed_determines_the_result(go, tmp_path):
 # --- the exponential average, early stopping ------------------------------------------------------------------
 
 
-def test_the_exponential_average_is_validated_and_becomes_the_result(go, digits, tmp_path):
+def test_the_exponential_average_is_validated_and_becomes_the_result(fit, digits, tmp_path):
     seen = []
 
     def validator(model: Transformer) -> dict[str, float]:
@@ -419,7 +419,7 @@ def test_the_exponential_average_is_validated_and_becomes_the_result(go, digits,
         seen.append(model.embedding.weight.detach().clone().numpy())
         return {}
 
-    file = go("train.ema=0.8", "train.save_every=1", "train.keep=30", validator=validator)
+    file = fit("train.ema=0.8", "train.save_every=1", "train.keep=30", validator=validator)
     torch.manual_seed(digits[0].train.seed)
     fresh = Transformer(digits[0].model, Tokenizer(digits[1].tokenizer).vocab_size)
     expected = fresh.embedding.weight.detach().double().numpy()
@@ -434,14 +434,14 @@ def test_the_exponential_average_is_validated_and_becomes_the_result(go, digits,
     result = read_model(file)
     np.testing.assert_array_equal(result.weights()["embedding.weight"], seen[1])
     assert result.provenance["averaged_steps"] == [20]
-    # Validation gave the weights back: the next step went on from them.
-    go("train.ema=0.8", "train.validate_every=99", name="unseen")
+    # Validation has put the trained weights back: the next step continued from them.
+    fit("train.ema=0.8", "train.validate_every=99", name="unseen")
     unseen = Run(tmp_path / "unseen").latest().weights["embedding.weight"]
     assert np.array_equal(run.weights(20)["embedding.weight"], unseen)
 
 
-def scores(monkeypatch, watch: str, values: list[float]):
-    """A validator, or validation losses, that follow a script."""
+def scripted_scores(monkeypatch, watch: str, values: list[float]):
+    """Make validations return these values: a validator for BLEU, or a patched validation loss."""
     script = iter(values)
     if watch == "bleu":
         return lambda model: {"bleu": next(script), "samples": [("a", "b")]}
@@ -453,58 +453,58 @@ EARLY = ("train.validate_every=2", "train.save_every=4", "train.patience=2")
 
 
 @pytest.mark.parametrize(("watch", "values"), [("bleu", [1, 3, 3, 2]), ("loss", [5, 2, 2, 3])])
-def test_stopping_early(go, tmp_path, monkeypatch, watch, values):
+def test_early_stopping_keeps_the_best_validated_weights(fit, tmp_path, monkeypatch, watch, values):
     changes = (*EARLY, f"train.watch={watch}")
-    callback = Watching()
-    file = go(*changes, callback=callback, validator=scores(monkeypatch, watch, values))
+    callback = RecordingCallback()
+    file = fit(*changes, callback=callback, validator=scripted_scores(monkeypatch, watch, values))
     assert callback.texts == [f"Finished early at step 8: no better {watch} in 2 validations."]
     assert Run(tmp_path / "run").latest().progress.step == 8
     before = file.read_bytes()
-    # The result is the best of the validations, not the last checkpoints: the second, after step 4.
+    # The second validation, at step 4, is the best one.
     best, at_step_4 = read_model(file), Run(tmp_path / "run").weights(4)
     assert best.provenance["averaged_steps"] == [4]
     assert all(np.array_equal(best.weights()[name], at_step_4[name]) for name in at_step_4)
     assert "samples" not in (tmp_path / "run" / "metrics.jsonl").read_text()
-    # Started again it stays finished, until more patience is asked for.
-    assert go(*changes, validator=scores(monkeypatch, watch, [])) == file
+    # Started again, the run stays finished unless its patience is raised.
+    assert fit(*changes, validator=scripted_scores(monkeypatch, watch, [])) == file
     assert file.read_bytes() == before
-    go(*changes, "train.patience=3", "train.steps=12", validator=scores(monkeypatch, watch, [9, 1]))
+    fit(*changes, "train.patience=3", "train.steps=12", validator=scripted_scores(monkeypatch, watch, [9, 1]))
     assert Run(tmp_path / "run").latest().progress.step == (12 if watch == "bleu" else 10)
 
 
 @pytest.mark.parametrize("stop", [3, 5, 6])
-def test_an_interruption_does_not_reset_patience(go, tmp_path, monkeypatch, stop):
+def test_an_interruption_does_not_reset_patience(fit, tmp_path, monkeypatch, stop):
     values = [1.0, 3.0, 2.0, 2.0]
     changes = (*EARLY, "train.watch=bleu", "train.save_every=3")
-    validator = scores(monkeypatch, "bleu", values)
-    assert go(*changes, callback=told_at(stop), validator=validator) is None
-    go(*changes, validator=validator)
+    validator = scripted_scores(monkeypatch, "bleu", values)
+    assert fit(*changes, callback=signal_at(stop), validator=validator) is None
+    fit(*changes, validator=validator)
     assert Run(tmp_path / "run").latest().progress.step == 8
 
 
-def test_a_stale_best_is_deleted_after_training_without_patience(go, tmp_path, monkeypatch):
+def test_a_stale_best_is_deleted_after_training_without_patience(fit, tmp_path, monkeypatch):
     """Without patience no best weights are kept, so earlier ones would be stale."""
-    validator = scores(monkeypatch, "bleu", [1.0, 3.0, 4.0, 2.0, 2.0])
+    validator = scripted_scores(monkeypatch, "bleu", [1.0, 3.0, 4.0, 2.0, 2.0])
     changes = ("train.validate_every=2", "train.save_every=2", "train.watch=bleu", "train.average=1")
-    go(*changes, "train.patience=2", "train.steps=4", validator=validator)
+    fit(*changes, "train.patience=2", "train.steps=4", validator=validator)
     assert (tmp_path / "run" / "best.safetensors").exists()
-    go(*changes, "train.patience=0", "train.steps=6", validator=validator)
-    file = go(*changes, "train.patience=2", "train.steps=10", validator=validator)
+    fit(*changes, "train.patience=0", "train.steps=6", validator=validator)
+    file = fit(*changes, "train.patience=2", "train.steps=10", validator=validator)
     assert read_model(file).provenance["averaged_steps"] == [10]
 
 
-def test_watching_bleu_without_measuring_it_is_refused(go):
+def test_watching_bleu_without_measuring_it_is_refused(fit):
     with pytest.raises(RunError) as e:
-        go("train.watch=bleu")
+        fit("train.watch=bleu")
     assert str(e.value) == "train.watch is bleu, but BLEU is not measured. Set train.watch=loss."
 
 
-# --- what goes wrong ------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------
 
 
-def test_a_nonfinite_loss_stops_the_run_before_the_weights_change(digits, begun):
+def test_a_nonfinite_loss_stops_the_run_before_the_weights_change(digits, begin_trainer):
     changes = ("train.learning_rate=1e30", "train.warmup=1", "train.save_every=1")
-    trainer = begun(*changes)
+    trainer = begin_trainer(*changes)
     with pytest.raises(RunError) as e:
         trainer.fit()
     file = trainer.run.path / "not-finite-step-2.npz"
@@ -524,11 +524,11 @@ def test_a_nonfinite_loss_stops_the_run_before_the_weights_change(digits, begun)
         }
 
 
-def test_a_nonfinite_gradient_stops_the_run_before_the_weights_change(go, tmp_path, monkeypatch):
+def test_a_nonfinite_gradient_stops_the_run_before_the_weights_change(fit, tmp_path, monkeypatch):
     norms = iter([1.0, 1.0, float("inf")])
     monkeypatch.setattr(nn.utils, "get_total_norm", lambda grads: torch.tensor(next(norms)))
     with pytest.raises(RunError, match=r"^The loss is \d\.\d+ and the gradient's norm inf at step 3 \(epoch 0\)\."):
-        go("train.save_every=1")
+        fit("train.save_every=1")
     assert Run(tmp_path / "run").steps() == [1, 2]
 
 
@@ -536,8 +536,8 @@ ON_GPU = torch.OutOfMemoryError("out of memory")
 ON_CPU = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
 
 
-def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU, *, training: bool = True) -> list[int]:
-    """A machine whose memory holds so many target rows in training, or in validating; the sizes that were tried."""
+def limit_memory(monkeypatch, rows: int, error: RuntimeError = ON_GPU, *, training: bool = True) -> list[int]:
+    """Raise `error` for more target rows than these, in training or in validation; return the sizes tried."""
     whole, tried = Objective.forward, []
 
     def forward(self, fed):
@@ -552,11 +552,11 @@ def too_small(monkeypatch, rows: int, error: RuntimeError = ON_GPU, *, training:
 
 
 @pytest.mark.parametrize(("accumulate", "error"), [(1, ON_GPU), (2, ON_CPU)])
-def test_a_step_that_runs_out_of_memory_is_split(go, tmp_path, monkeypatch, accumulate, error):
+def test_a_step_that_runs_out_of_memory_is_split(fit, tmp_path, monkeypatch, accumulate, error):
     changes = ("train.steps=4", f"train.accumulate={accumulate}", "train.batch_tokens=200")
-    go(*changes, name="whole")
-    tried, callback = too_small(monkeypatch, 60, error), Watching()
-    go(*changes, name="split", callback=callback)
+    fit(*changes, name="whole")
+    tried, callback = limit_memory(monkeypatch, 60, error), RecordingCallback()
+    fit(*changes, name="split", callback=callback)
     assert max(tried) > 120  # so the halves had to be split again
     assert "Step 1 did not fit into memory and was split into" in callback.texts[0]
     whole, split = (state(tmp_path / name) for name in ("whole", "split"))
@@ -569,58 +569,58 @@ def test_a_step_that_runs_out_of_memory_is_split(go, tmp_path, monkeypatch, accu
     assert "split_at" not in Run(tmp_path / "whole").facts()
 
 
-def test_a_validation_that_does_not_fit_is_split_and_finds_the_same(go, monkeypatch):
-    whole, split = Watching(), Watching()
-    go("train.steps=4", name="whole", callback=whole)
-    tried = too_small(monkeypatch, 30, training=False)
-    go("train.steps=4", name="split", callback=split)
+def test_a_validation_that_does_not_fit_is_split_and_gives_the_same_loss(fit, monkeypatch):
+    whole, split = RecordingCallback(), RecordingCallback()
+    fit("train.steps=4", name="whole", callback=whole)
+    tried = limit_memory(monkeypatch, 30, training=False)
+    fit("train.steps=4", name="split", callback=split)
     assert max(tried) > 60
     assert split.validations[-1]["valid_nll"] == pytest.approx(whole.validations[-1]["valid_nll"], rel=1e-6)
 
 
-def test_a_sentence_too_large_to_validate_is_reported(go, monkeypatch):
-    too_small(monkeypatch, 2, training=False)
+def test_a_sentence_too_large_to_validate_is_reported(fit, monkeypatch):
+    limit_memory(monkeypatch, 2, training=False)
     with pytest.raises(RunError) as e:
-        go("train.steps=4")
+        fit("train.steps=4")
     assert str(e.value) == (
         "A validation does not fit into memory. Train in another folder with a smaller train.batch_tokens."
     )
 
 
-def test_a_sentence_too_large_for_memory_ends_the_run(go, monkeypatch):
-    too_small(monkeypatch, 2)
+def test_a_sentence_too_large_for_memory_ends_the_run(fit, monkeypatch):
+    limit_memory(monkeypatch, 2)
     with pytest.raises(RunError) as e:
-        go()
+        fit()
     assert str(e.value) == (
         "Step 1 does not fit into memory. Train in another folder with a smaller train.batch_tokens."
     )
 
 
-def test_the_token_budget_found_is_recorded_and_reused(go, tmp_path, monkeypatch):
+def test_a_measured_token_budget_is_recorded_and_reused(fit, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer_module, "max_token_budget", lambda *_: 192)
-    callback = Watching()
-    go("train.batch_tokens=0", "train.steps=10", callback=callback)
+    callback = RecordingCallback()
+    fit("train.batch_tokens=0", "train.steps=10", callback=callback)
     assert Run(tmp_path / "run").facts()["batch_tokens"] == 192
     assert "Batches of 192 source and target tokens fit into memory." in callback.texts
     monkeypatch.setattr(trainer_module, "max_token_budget", lambda *_: 96)
-    go("train.batch_tokens=0")
-    go("train.batch_tokens=192", name="whole")
+    fit("train.batch_tokens=0")
+    fit("train.batch_tokens=192", name="whole")
     one, two = (state(tmp_path / name) for name in ("run", "whole"))
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_a_checkpoint_and_exits(go, tmp_path, number):
+def test_a_signal_saves_a_checkpoint_and_exits(fit, tmp_path, number):
     before = signal.getsignal(number)
-    callback = told_at(7, number)
-    assert go(callback=callback) is None
+    callback = signal_at(7, number)
+    assert fit(callback=callback) is None
     assert callback.texts[-1] == "Stopped at step 7; the same command resumes."
     assert Run(tmp_path / "run").latest().progress.step == 7
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert signal.getsignal(number) == before
 
 
-def test_a_signal_during_epoch_preparation_saves_at_once(go, digits, tmp_path, monkeypatch):
+def test_a_signal_during_epoch_preparation_saves_at_once(fit, digits, tmp_path, monkeypatch):
     """Re-segmenting a large corpus takes a while; the checkpoint does not wait for it."""
     original, save, enough, made = Trainer.pairs_of, Run.save, threading.Event(), []
 
@@ -639,16 +639,16 @@ def test_a_signal_during_epoch_preparation_saves_at_once(go, digits, tmp_path, m
     monkeypatch.setattr(Trainer, "pairs_of", slow)
     monkeypatch.setattr(Run, "save", saved)
     last = len(Epoch(digits[1].pairs("train"), 256, 1, 0))
-    callback = told_at(last, signal.SIGTERM)
-    assert go("train.steps=1000", "train.validate_every=1000", callback=callback) is None
+    callback = signal_at(last, signal.SIGTERM)
+    assert fit("train.steps=1000", "train.validate_every=1000", callback=callback) is None
     assert Run(tmp_path / "run").latest().progress.step == last
 
 
 @pytest.mark.parametrize("file", ["weights", "optimizer"])
 @pytest.mark.parametrize("damage", ["shape", "gone", "more"])
-def test_a_checkpoint_of_another_model_is_a_one_line_error(go, tmp_path, file, damage):
+def test_a_checkpoint_of_another_model_is_a_one_line_error(fit, tmp_path, file, damage):
     """Its checksum is right, so only names and shapes reveal it."""
-    go("train.steps=4")
+    fit("train.steps=4")
     path = Run(tmp_path / "run").folder(4) / f"{file}.safetensors"
     arrays = read_arrays(path)
     name = next(name for name, array in arrays.items() if array.ndim == 1)
@@ -662,10 +662,10 @@ def test_a_checkpoint_of_another_model_is_a_one_line_error(go, tmp_path, file, d
     with pytest.raises(
         RunError, match=rf"{file}\.safetensors cannot be read: its tensors are not those of the model\. D"
     ):
-        go("train.steps=6")
+        fit("train.steps=6")
 
 
-def test_a_run_resumes_after_a_full_disk(go, tmp_path, monkeypatch):
+def test_a_run_resumes_after_a_full_disk(fit, tmp_path, monkeypatch):
     whole = checkpoint_arrays.save_file
 
     def full(arrays, file, metadata):
@@ -676,47 +676,47 @@ def test_a_run_resumes_after_a_full_disk(go, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint_arrays, "save_file", full)
         with pytest.raises(RunError, match=r"No space left on device\. Free some space and start again"):
-            go()
+            fit()
     assert Run(tmp_path / "run").latest().progress.step == 10
-    go()
-    go(name="whole")
+    fit()
+    fit(name="whole")
     assert_same_bits(tmp_path / "run", tmp_path / "whole")
 
 
-def test_a_changed_setting_is_refused_by_its_name(go, tmp_path):
-    go("train.steps=3")
+def test_a_changed_setting_is_refused_by_its_name(fit, tmp_path):
+    fit("train.steps=3")
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
     with pytest.raises(
         RunError, match=r"was started with model\.dropout = 0\.0, but now it is 0\.5\. Train in another"
     ):
-        go("train.steps=3", "model.dropout=0.5")
+        fit("train.steps=3", "model.dropout=0.5")
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
 
-def test_a_store_with_another_tokenizer_is_refused(go, digits, tmp_path):
-    go("train.steps=3")
+def test_a_store_with_another_tokenizer_is_refused(fit, digits, tmp_path):
+    fit("train.steps=3")
     settings = with_changes(digits[0], ["tokenizer.vocab_size=310"])
     other = prepare(settings, tmp_path / "store", root=digits[1].path.parent, processes=1)
     with pytest.raises(RunError, match=r"was started with another tokenizer than the store has\. Give the store of"):
         train(with_changes(digits[0], ["train.steps=3"]), other, tmp_path / "run", device="cpu")
 
 
-def test_a_deleted_store_is_a_one_line_error(go, digits, tmp_path):
+def test_a_deleted_store_is_a_one_line_error(fit, digits, tmp_path):
     store = tmp_path / "store"
     shutil.copytree(digits[1].path, store)
     settings = with_changes(digits[0], ["train.steps=100", "train.validate_every=999"])
-    opened, callback = Store.open(store), Watching(12, lambda: shutil.rmtree(store))
+    opened, callback = Store.open(store), RecordingCallback(12, lambda: shutil.rmtree(store))
     with pytest.raises(StoreError, match=r"^The token store .* lacks its file .*\. Make it again with"):
         train(settings, opened, tmp_path / "run", device="cpu", callback=callback)
     kept = Run(tmp_path / "run").latest()
     assert kept.progress.step >= 10
-    train(settings, digits[1], tmp_path / "run", device="cpu", callback=Watching())
+    train(settings, digits[1], tmp_path / "run", device="cpu", callback=RecordingCallback())
     assert Run(tmp_path / "run").latest().progress.step == 100
 
 
-def test_sentences_longer_than_max_length_are_refused(go):
+def test_sentences_longer_than_max_length_are_refused(fit):
     with pytest.raises(StoreError) as e:
-        go("model.max_length=10")
+        fit("model.max_length=10")
     longest = str(e.value).split()[6]
     assert str(e.value) == (
         f"The store has a sentence of {longest} tokens, and model.max_length is 10. "
@@ -724,11 +724,11 @@ def test_sentences_longer_than_max_length_are_refused(go):
     )
 
 
-def test_sentences_longer_than_a_batch_are_refused(go, digits):
+def test_sentences_longer_than_a_batch_are_refused(fit, digits):
     pairs = digits[1].pairs("train")
     longest = int(max(pairs.src_lengths.max(), pairs.tgt_lengths.max())) + 1
     with pytest.raises(StoreError) as e:
-        go(f"train.batch_tokens={longest - 1}")
+        fit(f"train.batch_tokens={longest - 1}")
     assert str(e.value) == (
         f"The store has a sentence of {longest} tokens, and train.batch_tokens is {longest - 1}. "
         f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest."
@@ -753,7 +753,7 @@ def test_a_process_on_another_machine_must_see_the_run_folder(digits, tmp_path, 
     )
 
 
-# --- from outside ---------------------------------------------------------------------------------------------
+# --- as a process ---------------------------------------------------------------------------------------------
 
 
 def command(folder: Path, settings: Settings, store: Store, *more: str) -> list[str]:
@@ -762,7 +762,7 @@ def command(folder: Path, settings: Settings, store: Store, *more: str) -> list[
     return [*start, "-o", str(folder / "run"), "--device", "cpu", "--bleu-on", "0", *more]
 
 
-def reached(folder: Path, step: int, process: "subprocess.Popen[str]") -> None:
+def wait_for_step(folder: Path, step: int, process: "subprocess.Popen[str]") -> None:
     file = folder / "run" / "metrics.jsonl"
     while process.poll() is None and not (file.exists() and any(x["step"] >= step for x in read_metrics(file))):
         time.sleep(0.02)
@@ -770,16 +770,16 @@ def reached(folder: Path, step: int, process: "subprocess.Popen[str]") -> None:
 
 @pytest.mark.slow
 def test_a_run_killed_and_stopped_from_outside_ends_with_the_same_bits(digits, tmp_path):
-    """kill -9, start again, SIGTERM, start again: each step once in the metrics, and the bits of a run in one go."""
+    """kill -9, start again, SIGTERM, start again: each step is in the metrics once, and the bits are the same."""
     changes = ["model.dropout=0.1", "train.save_every=10"]
     settings = with_changes(digits[0], [*changes, "train.steps=9999"])  # however late this process looks, it still runs
     start = command(tmp_path, settings, digits[1])
     process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
-    reached(tmp_path, 15, process)
+    wait_for_step(tmp_path, 15, process)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     process = subprocess.Popen(start, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    reached(tmp_path, 35, process)
+    wait_for_step(tmp_path, 35, process)
     process.terminate()
     out, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
@@ -813,11 +813,11 @@ def test_errors_are_one_line_and_status_two(digits, tmp_path):
     assert done.stderr.startswith(f"onehop: There is no token store {tmp_path / 'gone'}.")
 
 
-def test_fewer_steps_than_the_run_already_has_are_refused(go, tmp_path):
-    go("train.steps=6")
+def test_fewer_steps_than_the_run_already_has_are_refused(fit, tmp_path):
+    fit("train.steps=6")
     before = {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")}
     with pytest.raises(RunError, match=r"has 6 steps, but train\.steps is 4\. Train in another folder"):
-        go("train.steps=4")
+        fit("train.steps=4")
     assert {file: file.read_bytes() for file in (tmp_path / "run").glob("*.*")} == before
 
 
@@ -833,7 +833,7 @@ from onehop.training.distributed import World
 from onehop.training.optimizer import learning_rate, set_rate
 from onehop.training.step import Objective
 
-# The ragged kernel needs a GPU; something of its shape stands in for it.
+# The ragged kernel needs a GPU. This stand-in returns the same shape.
 attention.padded_attention = lambda q, k, v, mask: attention.fused_attention(q, k, v)
 ids, lengths = np.arange(4, 64) % 50, np.array([20, 10, 30])
 batch, here = Batch(ids, lengths, ids, ids, lengths), World(0, 1, torch.device("cpu"))
@@ -851,35 +851,32 @@ assert all(p.grad is not None for p in objective.parameters())
 
 @pytest.mark.slow
 def test_the_objective_compiles_as_one_graph():
-    # Without the type checks of the test run: the compiler cannot look through them.
+    # In a separate process, because the tests' shape checks cannot be compiled.
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_recorded_machine_is_correct_after_a_move(go, tmp_path, monkeypatch):
+def test_a_run_continued_on_another_machine_records_both(fit, tmp_path, monkeypatch):
     """A finished run that is started elsewhere keeps its machine; a continued one records both."""
-    file = go("train.steps=6")
+    file = fit("train.steps=6")
     before = file.read_bytes()
     monkeypatch.setattr(trainer_module, "device_name", lambda device: "another")
-    go("train.steps=6")
+    fit("train.steps=6")
     assert file.read_bytes() == before
-    callback = Watching()
-    provenance = read_model(go("train.steps=8", callback=callback)).provenance
+    callback = RecordingCallback()
+    provenance = read_model(fit("train.steps=8", callback=callback)).provenance
     assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
     assert not provenance["exact"]
     assert any("the last bits may differ" in text for text in callback.texts)
 
 
-def test_a_machine_change_is_recorded_even_if_killed_at_once(go, tmp_path, monkeypatch):
-    go("train.steps=6")
+def test_a_machine_change_is_recorded_even_if_killed_at_once(fit, tmp_path, monkeypatch):
+    fit("train.steps=6")
     monkeypatch.setattr(trainer_module, "device_name", lambda device: "another")
 
-    def kill() -> None:
-        raise Killed
-
     with pytest.raises(Killed):
-        go("train.steps=9", callback=Watching(7, kill))
-    provenance = read_model(go("train.steps=9")).provenance
+        fit("train.steps=9", callback=kill_at(7))
+    provenance = read_model(fit("train.steps=9")).provenance
     assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
     assert not provenance["exact"]
 

@@ -81,7 +81,7 @@ def test_a_run_from_raw_text_ends_with_a_model(trained):
     assert all({"bleu", "chrf"} <= line.keys() for line in validations)
 
 
-def test_the_validator_scores_the_model_s_translations(trained, digits):
+def test_the_validator_scores_the_models_translations(trained, digits):
     _, store = digits
     model = model_of(read_model(trained / "model.safetensors"))
     found = workflow.bleu_validator(store, 7)(model)
@@ -115,7 +115,7 @@ def test_only_the_first_process_prints(monkeypatch, digits, tmp_path):
 # --- dry run --------------------------------------------------------------------------------------------------
 
 
-def test_the_text_of_a_dry_run(digits):
+def test_a_dry_run_prints_size_memory_steps_and_time(digits):
     found = Plan(
         parameters=63_045_632,
         state_bytes=1_000_000_000,
