@@ -1,4 +1,4 @@
-"""The search that stays on the device gives what `search` gives. Here its steps are taken without a graph."""
+"""The search that stays on the device gives the results of `search`. Most tests run its steps without a graph."""
 
 import math
 import random
@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypotheses import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,11 +30,11 @@ SHAPE = {"n_encoder_layers": 1, "n_decoder_layers": 2, "d_model": 16, "d_ff": 32
 VOCAB = 40
 
 
-# --- the search's half, over a table --------------------------------------------------------------------------
+# --- hypotheses, with a table of logits instead of a model ----------------------------------------------------
 
 
 class Table:
-    """Logits that depend on the sentence and on all ids so far; a coarse one has equals everywhere."""
+    """Logits that depend on the sentence and on all ids so far. Coarse ones have many ties."""
 
     def __init__(self, seed: int, vocab: int, coarse: bool) -> None:
         self.seed, self.vocab, self.coarse = seed, vocab, coarse
@@ -45,7 +46,7 @@ class Table:
 
 
 class TableStep:
-    """The table as `search` takes it."""
+    """The table as the step function of `search`."""
 
     def __init__(self, table: Table, sentences: int) -> None:
         self.table, self.past = table, [(s,) for s in range(sentences)]
@@ -59,13 +60,11 @@ class TableStep:
         return self.table.log_probs(self.past).log_softmax(-1)
 
 
-def by_device(
-    table: Table, most: list[int], options: SearchOptions, spare: int, how=one_token
-) -> list[list[Hypothesis]]:
-    """The search's half over a table, with some sentences too many."""
+def device_search(table: Table, most: list[int], options: SearchOptions, spare: int) -> list[list[Hypothesis]]:
+    """The device's search over a table, in a batch with `spare` unused sentences."""
     shape = Shape.of([[4]] * len(most), most, options, ModelSettings(**SHAPE))
     shape = replace(shape, sentences=len(most) + spare)
-    hypotheses = (DevicePaths if shape.greedy else DeviceBeams)(shape, table.vocab, CPU, how)
+    hypotheses = (DevicePaths if shape.greedy else DeviceBeams)(shape, table.vocab, CPU, one_token)
     request = Request.of(most, options, None)
     hypotheses.limits.load(request)
     hypotheses.reset()
@@ -84,13 +83,6 @@ def by_device(
     return hypotheses.n_best(request, {name: x.numpy() for name, x in hypotheses.results(steps).items()})
 
 
-def assert_same(got: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
-    for one, other in zip(got, expected, strict=True):
-        assert [(h.ids, h.finished, h.looped) for h in one] == [(h.ids, h.finished, h.looped) for h in other]
-        assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], rel=1e-5)
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-5)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -105,7 +97,7 @@ def assert_same(got: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -
     loop_repeats=st.sampled_from([0, 2, 4]),
     coarse=st.booleans(),
 )
-def test_device_and_search_find_the_same(
+def test_the_device_search_equals_the_plain_search(
     seed, vocab, beam, n_best, most, kind, alpha, min_length, patience, loop_repeats, coarse
 ):
     options = SearchOptions(
@@ -119,11 +111,11 @@ def test_device_and_search_find_the_same(
     )
     table = Table(seed, vocab, coarse)
     expected = search(TableStep(table, len(most)), most, options)
-    assert_same(by_device(table, most, options, spare=seed % 2), expected)
+    assert_same(device_search(table, most, options, spare=seed % 2), expected, rel=1e-5)
 
 
 class Loops(Table):
-    """Likes to repeat itself: the ids after the first follow a cycle, but for a little chance."""
+    """Prefers to alternate between two ids."""
 
     def log_probs(self, past):
         log_probs = super().log_probs(past)
@@ -134,24 +126,24 @@ class Loops(Table):
 
 @pytest.mark.parametrize("beam", [1, 2, 4])
 @pytest.mark.parametrize("repeats", [2, 4])
-def test_guard_against_loops_frees_the_same_places(beam, repeats):
+def test_the_device_search_stops_the_same_loops(beam, repeats):
     options = SearchOptions(beam=beam, n_best=beam, loop_repeats=repeats, patience=math.inf)
     table, most = Loops(5, 8, coarse=False), [40, 33, 20]
     expected = search(TableStep(table, 3), most, options)
     assert expected != search(TableStep(table, 3), most, replace(options, loop_repeats=0))
-    assert_same(by_device(table, most, options, spare=1), expected)
+    assert_same(device_search(table, most, options, spare=1), expected, rel=1e-5)
 
 
 @settings(max_examples=50, deadline=None)
 @given(repeats=st.sampled_from([0, 2, 3, 4, 6]), ids=st.lists(st.integers(0, 2), max_size=40), cycle=st.integers(1, 7))
-def test_loops_are_those_of_the_options(repeats, ids, cycle):
+def test_loop_counts_equal_ends_in_loop(repeats, ids, cycle):
     row = [*ids, *(i % cycle for i in range(cycle * repeats + 12))]
     limits = Limits(Shape.of([[4]], [len(row)], SearchOptions(), ModelSettings(**SHAPE)), CPU)
     limits.load(Request.of([len(row)], SearchOptions(loop_repeats=repeats), None))
     loops = LoopCounts(2, limits)
     loops.reset()
     for place, token in enumerate(row):
-        # The first row goes on from itself, and the second from the first: it holds the same.
+        # Both rows continue the first one, so they are equal.
         found = loops.append(torch.tensor([0, 0]), torch.tensor([token, token]))
         expected = ends_in_loop(np.array([row[: place + 1]], dtype=np.int64), repeats)[0]
         assert found.tolist() == [expected] * 2
@@ -164,9 +156,9 @@ def model_of(seed: int = 0, **changes: object) -> Transformer:
     torch.manual_seed(seed)
     model = Transformer(ModelSettings(**{**SHAPE, **changes}), VOCAB).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # biases and gains are no longer nought and one
+        for parameter in model.parameters():  # so that biases are not 0 and gains not 1
             parameter.add_(0.1 * torch.randn_like(parameter))
-        model.embedding.weight.mul_(3.0)  # less undecided
+        model.embedding.weight.mul_(3.0)  # sharper distributions
     return model
 
 
@@ -191,11 +183,11 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_translations_are_those_of_the_plain_engine(options):
+def test_translations_equal_the_plain_engines(options):
     plain, fast = plain_and_captured(model_of())
     texts = sources(21)
     expected = plain.translate(texts, options, range(21))
-    assert_same(fast.translate(texts, options, range(21)), expected)
+    assert_same(fast.translate(texts, options, range(21)), expected, rel=1e-5)
     assert len({best[0].ids for best in expected}) > 5
 
 
@@ -209,17 +201,17 @@ def test_translations_are_those_of_the_plain_engine(options):
         {"d_k": 5, "d_v": 7, "activation": "gelu"},
     ],
 )
-def test_every_kind_of_model(changes):
+def test_translations_equal_the_plain_engines_for_every_model_option(changes):
     plain, fast = plain_and_captured(model_of(3, **changes))
     texts = sources(6)
     for options in (SearchOptions(beam=1, min_length=4), SearchOptions(beam=3, n_best=3)):
-        assert_same(fast.translate(texts, options, range(6)), plain.translate(texts, options, range(6)))
+        assert_same(fast.translate(texts, options, range(6)), plain.translate(texts, options, range(6)), rel=1e-5)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=2, n_best=2, min_length=3)])
-def test_kernels_in_their_places_change_nothing(monkeypatch, options):
+def test_translations_with_kernels_equal_the_plain_engines(monkeypatch, options):
     pytest.importorskip("triton")
     from onehop.model.kernels import one_token as kernels
 
@@ -228,48 +220,48 @@ def test_kernels_in_their_places_change_nothing(monkeypatch, options):
     plain, fast = plain_and_captured(model_of().to(device))
     fast.captured = CapturedSearch(fast.model, kernels)
     texts = [[5, 6], [7, 8, 9]]
-    assert_same(fast.translate(texts, options, range(2)), plain.translate(texts, options, range(2)))
+    assert_same(fast.translate(texts, options, range(2)), plain.translate(texts, options, range(2)), rel=1e-5)
 
 
-def test_operations_are_plain_without_a_gpu():
+def test_without_a_gpu_operations_are_plain_torch():
     assert operations(CPU) is one_token
 
 
-def test_each_batch_begins_anew_and_sees_the_weights_of_now():
+def test_a_recorded_graph_is_reused_with_changed_weights():
     model = model_of()
     plain, fast = plain_and_captured(model)
     options = SearchOptions(beam=2)
     for seed in (1, 2):
         texts = sources(4, seed=seed)
-        assert_same(fast.translate(texts, options, range(4)), plain.translate(texts, options, range(4)))
+        assert_same(fast.translate(texts, options, range(4)), plain.translate(texts, options, range(4)), rel=1e-5)
     before = plain.translate(texts, options, range(4))
     with torch.no_grad():
         model.decoder.layers[0].self_attention.w_q.weight.mul_(-2.0)
         model.decoder.layers[1].cross_attention.w_v.weight.mul_(-2.0)
     after = plain.translate(texts, options, range(4))
     assert [h[0].ids for h in before] != [h[0].ids for h in after]
-    assert_same(fast.translate(texts, options, range(4)), after)
+    assert_same(fast.translate(texts, options, range(4)), after, rel=1e-5)
     assert len(fast.captured.graphs) == 1
 
 
-def test_weights_that_move_are_recorded_again():
+def test_replaced_weights_are_recorded_again():
     model = model_of()
     plain, fast = plain_and_captured(model)
     fast.translate(sources(2), SearchOptions(beam=1), range(2))
     (old,) = fast.captured.graphs.values()
     model.load_state_dict({k: v.clone() + 0.01 for k, v in model.state_dict().items()}, assign=True)
     expected = plain.translate(sources(2), SearchOptions(beam=1), range(2))
-    assert_same(fast.translate(sources(2), SearchOptions(beam=1), range(2)), expected)
+    assert_same(fast.translate(sources(2), SearchOptions(beam=1), range(2)), expected, rel=1e-5)
     assert old not in fast.captured.graphs.values()
 
 
-def test_device_is_a_few_steps_ahead_and_no_more(monkeypatch):
+def test_steps_ahead_of_the_finished_check_are_bounded(monkeypatch):
     model = model_of()
     fast = CapturedSearch(model, one_token)
     with torch.no_grad():
         model.embedding.weight[EOS] = 0.0
         model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(20 * torch.nn.functional.one_hot(torch.tensor(0), 16))
-        model.embedding.weight[EOS, 0] = 5.0  # every sentence ends at once
+        model.embedding.weight[EOS, 0] = 5.0  # every output is empty
     asked = []
     launch = cuda_graph_search.ShapeGraphs.launch
     launches = lambda self, number: (asked.append(number), launch(self, number))  # noqa: E731
@@ -281,7 +273,7 @@ def test_device_is_a_few_steps_ahead_and_no_more(monkeypatch):
     asked.clear()
     with torch.inference_mode():
         fast.search([[5] * 20], [70], SearchOptions(beam=1))
-    assert asked == list(range(10))  # nobody looks before half of the source's length
+    assert asked == list(range(10))  # no check before half of the source's length
     asked.clear()
     with torch.inference_mode():
         fast.search(sources(3), [2, 1, 2], SearchOptions(beam=1, min_length=9))
@@ -298,10 +290,10 @@ def test_nan_logits_are_an_error(beam):
         fast.translate(sources(2), SearchOptions(beam=beam), range(2))
 
 
-# --- which graphs there are -----------------------------------------------------------------------------------
+# --- shapes and memory of graphs ------------------------------------------------------------------------------
 
 
-def test_sizes_are_rounded_up_by_half_at_most():
+def test_shapes_are_rounded_up_by_at_most_half():
     sizes = [round_up(n) for n in range(1, 600)]
     assert all(n <= size <= max(n + 1, 1.5 * n) for n, size in enumerate(sizes, 1))
     assert len(set(sizes)) == 19
@@ -316,7 +308,7 @@ def test_sizes_are_rounded_up_by_half_at_most():
     assert (shape.source, shape.capacity) == (30, 30)
 
 
-def test_batches_of_one_width_share_a_graph_whatever_the_guard_against_loops():
+def test_batches_of_one_width_share_a_graph_for_any_loop_repeats():
     shapes = {
         Shape.of([[5] * n], [n + 50], SearchOptions(beam=2, loop_repeats=repeats), ModelSettings())
         for n in range(24, 32)
@@ -325,7 +317,7 @@ def test_batches_of_one_width_share_a_graph_whatever_the_guard_against_loops():
     assert [(s.source, s.capacity) for s in shapes] == [(32, 96)]
 
 
-def test_shapes_share_their_memory_and_the_least_used_is_forgotten(monkeypatch):
+def test_shapes_share_memory_and_the_least_recently_used_is_evicted(monkeypatch):
     model = model_of()
     _, fast = plain_and_captured(model)
     captured = fast.captured
@@ -344,7 +336,7 @@ def test_shapes_share_their_memory_and_the_least_used_is_forgotten(monkeypatch):
     assert len(captured.graphs) == 1
 
 
-def test_a_long_text_gets_memory_for_all_its_batches_at_once():
+def test_memory_of_the_first_batch_suffices_for_all_later_ones():
     model = model_of()
     _, fast = plain_and_captured(model)
     texts = [[5] * n for n in (60, 40, 20) for _ in range(512)]
@@ -356,7 +348,7 @@ def test_a_long_text_gets_memory_for_all_its_batches_at_once():
     assert fast.captured.memory_for(shapes[0]).numel() >= max(shape.elements(model) for shape in shapes)
 
 
-def test_a_text_is_cut_into_batches_of_sizes_that_graphs_have():
+def test_batch_sizes_are_those_of_graphs():
     _, fast = plain_and_captured(model_of())
     texts = [[5] * n for n in (100, 60, 40, 20) for _ in range(600)]
     batches = list(fast.batches(texts))
@@ -369,8 +361,8 @@ def test_a_text_is_cut_into_batches_of_sizes_that_graphs_have():
     assert sizes[-1] == (24, 224)
 
 
-def test_a_pool_of_memory_is_not_used_again_when_its_last_graph_is_gone(monkeypatch):
-    """Torch ends with an internal error otherwise."""
+def test_a_memory_pool_is_not_reused_after_its_last_graph_is_evicted(monkeypatch):
+    """Otherwise torch fails with an internal error."""
     pools = iter(range(10))
     monkeypatch.setattr(cuda_graph_search.CapturedSearch, "new_pool", lambda self: next(pools))
     model = model_of()
@@ -415,7 +407,7 @@ def test_unsupported_options_use_the_plain_search(monkeypatch):
     assert fast_engine.translate(texts, options, range(5)) == plain.translate(texts, options, range(5))
 
 
-def test_engine_takes_it_on_a_gpu_alone_and_in_batches_that_it_holds(monkeypatch):
+def test_the_engine_captures_only_on_a_gpu_and_limits_its_batches(monkeypatch):
     plain, fast = plain_and_captured(model_of())
     assert plain.captured is None
     assert [len(batch) for batch in fast.batches([[5]] * 1200)] == [512, 512, 176]
@@ -428,10 +420,10 @@ def test_engine_takes_it_on_a_gpu_alone_and_in_batches_that_it_holds(monkeypatch
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("options", OPTIONS)
-def test_graphs_give_what_the_plain_engine_gives(options):
+def test_cuda_graphs_give_the_plain_engines_translations(options):
     model = model_of().cuda()
     texts = sources(33)
     expected = TorchEngine(model, capture=False).translate(texts, options, range(33))
     fast = TorchEngine(model)
     for _ in range(2):
-        assert_same(fast.translate(texts, options, range(33)), expected)
+        assert_same(fast.translate(texts, options, range(33)), expected, rel=1e-5)

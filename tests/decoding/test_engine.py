@@ -1,4 +1,4 @@
-"""Two engines, one translator: the same translations, whoever makes them and whatever stands beside them."""
+"""Both engines give the same translations, whatever the batch; which engine is used; the cache of conversions."""
 
 import os
 import random
@@ -39,8 +39,8 @@ BEAM = SearchOptions(beam=4, loop_repeats=0)
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def sentences(count: int) -> list[str]:
-    """Words that mean nothing, one to fourteen of them."""
+def random_sentences(count: int) -> list[str]:
+    """Sentences of one to fourteen random words."""
     draw = random.Random(3)
     words = [a + b for a in ("ba", "ki", "to", "ru", "me", "la", "so") for b in ("n", "r", "st", "", "l")]
     return [" ".join(draw.choices(words, k=draw.randint(1, 14))) for _ in range(count)]
@@ -48,8 +48,8 @@ def sentences(count: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def random_model(tmp_path_factory):
-    """A function that writes a model with random weights, whose outputs seldom end by themselves."""
-    tokenizer = Tokenizer.learn(sentences(200), TokenizerSettings(vocab_size=400))
+    """A function that writes a model with random weights. It seldom predicts EOS."""
+    tokenizer = Tokenizer.learn(random_sentences(200), TokenizerSettings(vocab_size=400))
 
     def make(**changes: object) -> Path:
         shape = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4}
@@ -71,7 +71,7 @@ def random_model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A model that has seen a little of the demo's task: it knows where to end, and is not yet sure what to say."""
+    """A model trained for a short time on the demo's task: it predicts EOS well and digits with little certainty."""
     folder = tmp_path_factory.mktemp("trained")
     write_pairs(folder / "digits.tsv", in_words(digit_strings(1500)))
     shape = ["d_model=32", "d_ff=64", "n_heads=2", "n_encoder_layers=1", "n_decoder_layers=1", "max_length=64"]
@@ -88,7 +88,7 @@ def trained(tmp_path_factory):
 FIXED_SET = in_words(digit_strings(1700)[1500:])
 
 
-def both(path: Path) -> tuple[SentenceTranslator, SentenceTranslator]:
+def both_engines(path: Path) -> tuple[SentenceTranslator, SentenceTranslator]:
     return SentenceTranslator.load(path, engine="torch"), SentenceTranslator.load(
         path, engine="ctranslate2", compute="float32"
     )
@@ -118,8 +118,8 @@ def assert_agree(one: list[list[Translation]], other: list[list[Translation]]) -
         replace(BEAM, n_best=2, alpha=0.0),
     ],
 )
-def test_engines_agree_on_every_sentence_of_a_fixed_set(trained, options):
-    plain, fast = both(trained)
+def test_engines_agree_on_every_sentence_of_the_trained_task(trained, options):
+    plain, fast = both_engines(trained)
     found = plain.n_best(FIXED_SET, options)
     assert_agree(found, fast.n_best(FIXED_SET, options))
     assert len({best[0].text for best in found}) > 150
@@ -129,36 +129,36 @@ def test_engines_agree_on_every_sentence_of_a_fixed_set(trained, options):
 @pytest.mark.parametrize(
     "changes", [{}, {"norm": "pre"}, {"tied": False}, {"positions": "learned"}, {"norm": "pre", "tied": False}]
 )
-def test_engines_agree_on_every_kind_of_model(random_model, monkeypatch, changes):
+def test_engines_agree_for_every_model_option(random_model, monkeypatch, changes):
     monkeypatch.setattr(engine_module, "MORE_THAN_SOURCE", 8)
-    plain, fast = both(random_model(**changes))
-    texts = ["", *sentences(20)]
+    plain, fast = both_engines(random_model(**changes))
+    texts = ["", *random_sentences(20)]
     for options in (GREEDY, BEAM):
         found = plain.n_best(texts, options)
         assert_agree(found, fast.n_best(texts, options))
-        # Each sentence stops at a length of its own, though CTranslate2 has one for a call.
+        # Each sentence stops at its own maximum length, though CTranslate2 takes one for a whole call.
         sizes = [len(ids) for ids in plain.tokenizer.encode_batch(texts)]
         stopped = [(len(best[0].tokens), n + 8) for best, n in zip(found, sizes, strict=True) if not best[0].finished]
         assert len(set(stopped)) > 4
         assert all(length == limit for length, limit in stopped)
 
 
-def test_int8_translations_are_nearly_those_of_float32(trained):
+def test_int8_changes_few_translations(trained):
     plain = SentenceTranslator.load(trained, engine="torch").translate(FIXED_SET, GREEDY)
     quick = SentenceTranslator.load(trained, engine="ctranslate2").translate(FIXED_SET, GREEDY)
     assert {t.compute for t in quick} == {"int8"}
     assert sum(a.text == b.text for a, b in zip(plain, quick, strict=True)) >= 140
 
 
-def test_loops_are_stopped_in_both(random_model):
-    plain, fast = both(random_model(norm="pre"))
-    texts, options = sentences(12), SearchOptions(beam=1)
+def test_both_engines_stop_the_same_loops(random_model):
+    plain, fast = both_engines(random_model(norm="pre"))
+    texts, options = random_sentences(12), SearchOptions(beam=1)
     found = fast.n_best(texts, options)
     assert sum(best[0].looped for best in found) > 6
     assert_agree(plain.n_best(texts, options), found)
 
 
-def test_in_a_beam_what_loops_stands_behind_what_does_not(trained):
+def test_looping_hypotheses_rank_behind_the_others(trained):
     quick = SentenceTranslator.load(trained, engine="ctranslate2", compute="float32")
     texts = ["three " * n for n in (3, 6, 9, 12)] + FIXED_SET
     found = quick.n_best(texts, SearchOptions(beam=4, n_best=4, loop_repeats=2))
@@ -168,7 +168,7 @@ def test_in_a_beam_what_loops_stands_behind_what_does_not(trained):
         assert [t.looped for t in best] == sorted(t.looped for t in best)
 
 
-def test_the_end_of_a_loop():
+def test_end_of_loop_is_where_the_last_allowed_repeat_ends():
     assert end_of_loop([7, 8, 9] + [5] * 30, 4) == 15
     assert end_of_loop([5, 6] * 6 + [7], 4) == 12
     assert end_of_loop([5] * 11, 4) is None
@@ -176,7 +176,7 @@ def test_the_end_of_a_loop():
     assert end_of_loop([], 4) is None
 
 
-def test_the_end_of_a_loop_is_where_search_sees_one():
+def test_end_of_loop_agrees_with_the_searchs_loop_detector():
     draw = random.Random(2)
     ends = set()
     for _ in range(400):
@@ -189,7 +189,7 @@ def test_the_end_of_a_loop_is_where_search_sees_one():
     assert len(ends) > 10
 
 
-# --- with the model that comes with the package, on real sentences --------------------------------------------
+# --- the shipped model on real sentences ----------------------------------------------------------------------
 
 REAL = (Path(__file__).parents[1] / "data" / "tatoeba-1000.en").read_text(encoding="utf-8").splitlines()
 
@@ -205,7 +205,7 @@ def shipped():
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions()], ids=["greedy", "beam"])
 @pytest.mark.long
 def test_engines_agree_on_real_sentences(shipped, options):
-    plain, fast = both(shipped)
+    plain, fast = both_engines(shipped)
     texts = REAL[:: 5 if LONG else 40]
     found = plain.n_best(texts, options)
     assert_agree(found, fast.n_best(texts, options))
@@ -214,8 +214,8 @@ def test_engines_agree_on_real_sentences(shipped, options):
 
 @long_only
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions()], ids=["greedy", "beam"])
-def test_how_far_the_engines_are_apart_on_a_thousand_real_sentences(shipped, options):
-    found, other = (translator.translate(REAL, options) for translator in both(shipped))
+def test_engines_agree_on_a_thousand_real_sentences(shipped, options):
+    found, other = (translator.translate(REAL, options) for translator in both_engines(shipped))
     differ = sum(a.tokens != b.tokens for a, b in zip(found, other, strict=True))
     apart = max(abs(a.score - b.score) for a, b in zip(found, other, strict=True) if a.tokens == b.tokens)
     print(f"{differ} of {len(REAL)} differ; the scores of the others by {apart:.1e} at most")
@@ -238,7 +238,7 @@ def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
     texts = REAL[:: len(REAL) // count]
     alone = {text: translator.translate([text])[0].tokens for text in texts}
     shuffled = random.Random(5).sample(texts, len(texts))
-    # With fewer than 64 both orders are one batch of the same sentences.
+    # Fewer than 64 sentences are one batch in either order.
     for order, size in ((texts, 7), (shuffled, 64), *[(texts, 64)] * (count > 64)):
         for begin in range(0, len(order), size):
             batch = order[begin : begin + size]
@@ -247,8 +247,8 @@ def test_real_sentences_do_not_depend_on_their_batch(shipped, engine, count):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_in_int8_hardly_a_real_sentence_depends_on_its_batch(shipped):
-    """On processors where this was looked into none does; on others the products may be added up otherwise."""
+def test_in_int8_few_real_sentences_depend_on_their_batch(shipped):
+    """None did on the processors that were tried. Others may sum products in another order."""
     translator = SentenceTranslator.load(shipped, engine="ctranslate2", compute="int8", threads=1)
     texts = REAL[:: 5 if LONG else 25]
     assert {len(ids) < SHORT for ids in translator.tokenizer.encode_batch(texts)} == {True, False}
@@ -257,22 +257,22 @@ def test_in_int8_hardly_a_real_sentence_depends_on_its_batch(shipped):
     assert sum(a != b for a, b in zip(alone, together, strict=True)) <= len(texts) // 40
 
 
-# --- whatever stands beside it --------------------------------------------------------------------------------
+# --- independence of the batch --------------------------------------------------------------------------------
 
 
-EVERYWHERE = [
+ENGINES = [
     pytest.param("ctranslate2", 200, id="ctranslate2"),
     pytest.param("torch", 30, id="torch"),
     pytest.param("torch", 200, id="torch-all", marks=LONG_ONLY),
 ]
 
 
-@pytest.mark.parametrize(("engine", "count"), EVERYWHERE)
+@pytest.mark.parametrize(("engine", "count"), ENGINES)
 @pytest.mark.parametrize("options", [GREEDY, BEAM], ids=["greedy", "beam"])
 @pytest.mark.parametrize("which", ["random", "trained"])
 def test_a_translation_does_not_depend_on_its_batch(random_model, trained, monkeypatch, engine, count, options, which):
     monkeypatch.setattr(engine_module, "MORE_THAN_SOURCE", 5)
-    path, texts = (trained, FIXED_SET) if which == "trained" else (random_model(tied=False), sentences(200))
+    path, texts = (trained, FIXED_SET) if which == "trained" else (random_model(tied=False), random_sentences(200))
     texts = texts[:count]
     translator = SentenceTranslator.load(path, engine=engine, compute="float32", threads=1)
     alone = {text: translator.translate([text], options)[0].tokens for text in texts}
@@ -284,7 +284,7 @@ def test_a_translation_does_not_depend_on_its_batch(random_model, trained, monke
             assert [t.tokens for t in translator.translate(batch, options)] == [alone[text] for text in batch]
 
 
-def test_no_sentence_is_padded_from_short_to_long(trained, monkeypatch):
+def test_short_and_long_sentences_are_not_batched_together(trained, monkeypatch):
     translator = SentenceTranslator.load(trained, engine="ctranslate2", threads=1)
     begin, seen = translator.fast.queue, []
 
@@ -297,7 +297,7 @@ def test_no_sentence_is_padded_from_short_to_long(trained, monkeypatch):
     assert seen == [[SHORT, 30], [2, 4, SHORT - 1]]
 
 
-def test_workers_do_not_mix_sentences_up(trained, monkeypatch):
+def test_several_workers_keep_the_order_of_sentences(trained, monkeypatch):
     one, three = (SentenceTranslator.load(trained, engine="ctranslate2", threads=n) for n in (1, 3))
     monkeypatch.setattr(ctranslate2_engine, "BATCH_TOKENS", 40)
     assert [t.text for t in three.translate(FIXED_SET, BEAM)] == [t.text for t in one.translate(FIXED_SET, BEAM)]
@@ -307,9 +307,9 @@ def test_workers_do_not_mix_sentences_up(trained, monkeypatch):
 
 
 def test_engines_agree_on_the_scores_of_given_translations(trained):
-    plain, fast = both(trained)
+    plain, fast = both_engines(trained)
     sources = plain.tokenizer.encode_batch(FIXED_SET)
-    targets = [*sources[1:], []]  # what no search would find, and the empty translation
+    targets = [*sources[1:], []]  # wrong translations and the empty one
     one, other = plain.score(sources, targets), fast.score(sources, targets)
     assert [len(scores) for scores in one] == [len(ids) + 1 for ids in targets]
     for a, b in zip(one, other, strict=True):
@@ -317,7 +317,7 @@ def test_engines_agree_on_the_scores_of_given_translations(trained):
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-def test_the_score_of_what_the_search_found_is_its_log_probability(trained, engine):
+def test_the_score_of_a_found_translation_is_its_log_probability(trained, engine):
     translator = SentenceTranslator.load(trained, engine=engine, compute="float32")
     found = translator.translate(FIXED_SET[:20], BEAM)
     targets = [translator.tokenizer.ids(t.tokens) for t in found]
@@ -326,20 +326,20 @@ def test_the_score_of_what_the_search_found_is_its_log_probability(trained, engi
     assert [sum(scores) for scores in scored] == pytest.approx([t.log_prob for t in found], abs=1e-3)
 
 
-def test_what_is_too_long_for_ctranslate2_is_scored_by_torch(model_file):
-    both, torch_alone = SentenceTranslator.load(model_file), SentenceTranslator.load(model_file, engine="torch")
+def test_targets_too_long_for_ctranslate2_are_scored_by_torch(model_file):
+    both_engines, torch_alone = SentenceTranslator.load(model_file), SentenceTranslator.load(model_file, engine="torch")
     alone = SentenceTranslator.load(model_file, engine="ctranslate2")
-    both.fast.positions = alone.fast.positions = 60
-    ids = both.tokenizer.encode("the old house")
-    assert both.score([ids, ids], [ids * 5, ids])[0] == torch_alone.score([ids], [ids * 5])[0]
+    both_engines.fast.positions = alone.fast.positions = 60
+    ids = both_engines.tokenizer.encode("the old house")
+    assert both_engines.score([ids, ids], [ids * 5, ids])[0] == torch_alone.score([ids], [ids * 5])[0]
     with pytest.raises(SettingsError, match=r"CTranslate2 alone\. "):
         alone.score([ids], [ids * 5])
 
 
-# --- which engine ---------------------------------------------------------------------------------------------
+# --- the choice of the engine ---------------------------------------------------------------------------------
 
 
-OUT_OF_REACH = {
+LACKING = {
     "penalty": SearchOptions(penalty="paper"),
     "min_length": SearchOptions(min_length=3),
     "patience": SearchOptions(patience=2.0),
@@ -354,7 +354,7 @@ def no_gpu(monkeypatch):
 
 @pytest.mark.parametrize("name", CTRANSLATE2_LACKS)
 def test_options_that_ctranslate2_lacks_run_on_torch(model_file, no_gpu, name):
-    options = OUT_OF_REACH[name]
+    options = LACKING[name]
     assert lacking(options) == [name]
     translator = SentenceTranslator.load(model_file)
     assert translator.translate(["the old house"])[0].engine == "ctranslate2"
@@ -366,11 +366,11 @@ def test_options_that_ctranslate2_lacks_run_on_torch(model_file, no_gpu, name):
 
 
 @pytest.mark.parametrize("options", [SearchOptions(), GREEDY, BEAM, replace(BEAM, alpha=0.0, penalty="paper")])
-def test_the_defaults_are_within_the_reach_of_both(options):
+def test_both_engines_support_the_default_options(options):
     assert lacking(options) == []
 
 
-def test_the_documents_table_has_every_option_and_is_right():
+def test_the_docs_table_names_the_options_that_ctranslate2_lacks():
     text = (DOCS / "internals" / "decoding.md").read_text(encoding="utf-8")
     rows = {
         row[0]: row[1]
@@ -381,7 +381,7 @@ def test_the_documents_table_has_every_option_and_is_right():
     assert {name for name, has in rows.items() if has != "yes"} == {*CTRANSLATE2_LACKS, *belongs_to_sampling}
 
 
-def test_the_engine_is_chosen_by_what_is_there(model_file, monkeypatch):
+def test_the_engine_depends_on_gpu_packages_and_number_format(model_file, monkeypatch):
     def engine(**request: object) -> str:
         found = SentenceTranslator.load(model_file, **request).translate(["the old house"])[0]
         return f"{found.engine} {found.compute}"
@@ -425,7 +425,7 @@ def test_unavailable_engines_and_formats_are_refused(request_, message):
         module.check_engine_options(**asked)
 
 
-def test_a_missing_ctranslate2_is_refused_only_where_it_was_asked_for(model_file, monkeypatch):
+def test_requesting_a_missing_ctranslate2_is_refused(model_file, monkeypatch):
     monkeypatch.setattr(module, "has_ctranslate2", lambda: False)
     with pytest.raises(SettingsError, match=r"CTranslate2 is not installed\. Run: pip install ctranslate2\."):
         SentenceTranslator.load(model_file, engine="ctranslate2")
@@ -439,7 +439,7 @@ def test_a_model_that_ctranslate2_cannot_express_runs_on_torch(random_model, no_
         SentenceTranslator.load(path, engine="ctranslate2")
 
 
-def test_a_sentence_beyond_the_table_of_positions_goes_to_torch_alone(model_file, no_gpu, monkeypatch):
+def test_only_sentences_too_long_for_ctranslate2_go_to_torch(model_file, no_gpu, monkeypatch):
     translator = SentenceTranslator.load(model_file)
     monkeypatch.setattr(translator.fast, "positions", 80)
     found = translator.translate(["x" * 40, "the old house"], GREEDY)
@@ -452,15 +452,15 @@ def test_a_sentence_beyond_the_table_of_positions_goes_to_torch_alone(model_file
         alone.translate(["x" * 40])
 
 
-def test_a_sentence_longer_than_a_learned_table_is_refused_by_both(random_model):
+def test_both_engines_refuse_sentences_beyond_learned_positions(random_model):
     path = random_model(positions="learned", max_length=24)
     message = "is longer than the 24 learned positions. Split it, or train with a larger"
-    for translator in both(path):
+    for translator in both_engines(path):
         with pytest.raises(SettingsError, match=message):
             translator.translate(["q" * 40])
 
 
-def test_a_translator_for_one_engine_has_not_the_other(model_file):
+def test_a_translator_for_ctranslate2_alone_has_no_torch_model(model_file):
     message = r"This translator was loaded for CTranslate2 alone\. Load it with the engine torch\."
     with pytest.raises(SettingsError, match=message):
         SentenceTranslator.load(model_file, engine="ctranslate2").model  # noqa: B018
@@ -469,7 +469,7 @@ def test_a_translator_for_one_engine_has_not_the_other(model_file):
         assert isinstance(translator.reference, Engine)
 
 
-def test_threads_are_one_a_core_or_as_many_as_said(model_file, monkeypatch):
+def test_threads_default_to_one_per_core(model_file, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert cores() == 3
     for nothing in ("", "0", "many"):
@@ -523,7 +523,7 @@ def test_a_model_file_is_converted_once(model_file, empty_cache, monkeypatch):
     assert (again.source, again.target) == ("en", "de")
 
 
-def test_a_damaged_conversion_is_made_again(model_file, empty_cache):
+def test_a_damaged_conversion_is_replaced(model_file, empty_cache):
     first = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])
     (entry,) = empty_cache.iterdir()
     whole = (entry / "model.bin").read_bytes()
@@ -532,13 +532,13 @@ def test_a_damaged_conversion_is_made_again(model_file, empty_cache):
     assert (entry / "model.bin").read_bytes() == whole
 
 
-def test_number_formats_and_models_have_entries_of_their_own(model_file, random_model, empty_cache):
+def test_each_model_and_number_format_has_its_own_cache_entry(model_file, random_model, empty_cache):
     for path, compute in ((model_file, "int8"), (model_file, "float32"), (random_model(), "int8")):
         Converted.of(path, compute)
     assert len(list(empty_cache.iterdir())) == 3
 
 
-def test_without_a_place_for_the_cache_it_works_from_memory(model_file, empty_cache, monkeypatch):
+def test_without_a_writable_cache_the_conversion_stays_in_memory(model_file, empty_cache, monkeypatch):
     expected = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])
 
     def full(name: str, files: object) -> Path:

@@ -1,4 +1,4 @@
-"""One new token a row: the spelled-out functions against the model's own, the kernels against the spelled-out ones.
+"""Operations on one new token per row: plain torch against the model's, and the kernels against plain torch.
 
 Without a GPU the kernels run in Triton's interpreter.
 """
@@ -20,7 +20,7 @@ SHAPES = [
     (1, 1, 2, 8, 8, 32, 0, 16),
     (8, 4, 2, 8, 6, 96, 70, 37),
     (6, 3, 3, 5, 7, 64, 33, 16),
-    (130, 1, 8, 4, 4, 32, 17, 3),  # enough rows for the other tiles
+    (130, 1, 8, 4, 4, 32, 17, 3),  # enough rows for the kernel's other tile size
 ]
 
 
@@ -36,17 +36,17 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(*shape, device=DEVICE)
 
 
-def past(shape):
+def past_inputs(shape):
     rows, _, heads, d_k, d_v, capacity, position, _ = shape
     torch.manual_seed(position)
     keys, values = normal(capacity, rows, heads, d_k), normal(capacity, rows, heads, d_v)
-    keys[position:], values[position:] = 1e4, 1e4  # what is not yet written must not be read
+    keys[position:], values[position:] = 1e4, 1e4  # positions that are not yet written must not be read
     origins = torch.randint(0, rows, (rows, capacity), device=DEVICE)
     origins[:, position] = torch.arange(rows, device=DEVICE)
     return normal(rows, heads * (2 * d_k + d_v)), keys, values, origins, torch.tensor(position, device=DEVICE)
 
 
-def source(shape):
+def source_inputs(shape):
     rows, beam, heads, d_k, d_v, _, _, length = shape
     torch.manual_seed(length)
     sentences = rows // beam
@@ -60,8 +60,8 @@ def source(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_past_is_what_each_row_came_from(shape):
-    qkv, keys, values, origins, position = past(shape)
+def test_attend_past_equals_attention_to_each_rows_ancestors(shape):
+    qkv, keys, values, origins, position = past_inputs(shape)
     rows, _, heads, d_k, d_v, _, now, _ = shape
     found = plain.attend_past(qkv, keys, values, origins, position)
     for row in range(0, rows, max(1, rows // 8)):
@@ -75,8 +75,8 @@ def test_past_is_what_each_row_came_from(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_rows_of_a_sentence_see_its_source_and_no_padding(shape):
-    q, keys, values, lengths = source(shape)
+def test_attend_source_equals_attention_without_padding(shape):
+    q, keys, values, lengths = source_inputs(shape)
     _, beam, heads, d_k, *_ = shape
     found = plain.attend_source(q, keys, values, lengths)
     for row in range(0, len(q), max(1, len(q) // 8)):
@@ -86,21 +86,21 @@ def test_rows_of_a_sentence_see_its_source_and_no_padding(shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_kernels_of_attention_give_the_same(fast, shape, monkeypatch):
+def test_attention_kernels_equal_plain_torch(fast, shape, monkeypatch):
     if shape[0] == 130 and DEVICE == "cpu":  # the interpreter takes 19 s for 130 rows: the same tiles with 5
         monkeypatch.setattr(fast, "MANY", 1)
         shape = (5, *shape[1:])
-    qkv, keys, values, origins, position = past(shape)
+    qkv, keys, values, origins, position = past_inputs(shape)
     new_keys, new_values = keys.clone(), values.clone()
     expected = plain.attend_past(qkv, keys, values, origins, position)
     torch.testing.assert_close(fast.attend_past(qkv, new_keys, new_values, origins, position), expected)
     assert torch.equal(new_keys, keys)
     assert torch.equal(new_values, values)
-    torch.testing.assert_close(fast.attend_source(*source(shape)), plain.attend_source(*source(shape)))
+    torch.testing.assert_close(fast.attend_source(*source_inputs(shape)), plain.attend_source(*source_inputs(shape)))
 
 
 @pytest.mark.parametrize("width", [8, 24, 512])
-def test_kernel_of_add_and_norm_gives_the_same(fast, width):
+def test_add_norm_kernel_equals_plain_torch(fast, width):
     torch.manual_seed(width)
     x, added, gain, bias = normal(5, width) + 3, normal(5, width), normal(width), normal(width)
     expected = torch.nn.functional.layer_norm(x + added, (width,), gain, bias, 1e-5)
@@ -110,7 +110,7 @@ def test_kernel_of_add_and_norm_gives_the_same(fast, width):
 
 @pytest.mark.parametrize("width", [8, 24, 512])
 @pytest.mark.parametrize("is_weight", [False, True])
-def test_kernel_of_halves_gives_the_same(fast, width, is_weight):
+def test_split_kernel_equals_plain_torch_and_keeps_22_bits(fast, width, is_weight):
     torch.manual_seed(width)
     x = normal(5, width) * 10.0 ** torch.arange(-5, 5, 2, device=DEVICE)[:, None]
     ours, expected = (torch.empty(5, 3 * width, dtype=torch.float16, device=DEVICE) for _ in range(2))
@@ -130,12 +130,12 @@ def halves_of(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("which", ["plain", "kernel"])
 @pytest.mark.parametrize("shape", SHAPES[:3])
-def test_operations_write_the_halves_of_their_results(fast, shape, which):
+def test_operations_write_the_float16_halves_of_their_results(fast, shape, which):
     module = plain if which == "plain" else fast
     x, _, gain, bias = normal(6, 24), normal(6, 24), normal(24), normal(24)
     calls = [
-        (module.attend_past, past(shape)),
-        (module.attend_source, source(shape)),
+        (module.attend_past, past_inputs(shape)),
+        (module.attend_source, source_inputs(shape)),
         (module.add_norm, (x, x, gain, bias, 1e-5)),
         (module.relu, (x,)),
     ]
@@ -156,10 +156,10 @@ def test_operations_write_the_halves_of_their_results(fast, shape, which):
 @pytest.mark.parametrize("few", [1, 3, 5])
 @pytest.mark.parametrize("position", [0, 2])
 @pytest.mark.parametrize("which", ["plain", "kernel"])
-def test_best_tokens_are_those_of_a_stable_sort(fast, vocab, few, position, which):
+def test_best_of_rows_equals_a_stable_sort(fast, vocab, few, position, which):
     torch.manual_seed(vocab)
     logits = normal(6, vocab)
-    logits[0] = logits[0].round()  # equals everywhere
+    logits[0] = logits[0].round()  # many ties
     logits[1] = 0.0
     logits[2, EOS] = 5.0
     logits[3, 0] = -math.inf
@@ -175,7 +175,7 @@ def test_best_tokens_are_those_of_a_stable_sort(fast, vocab, few, position, whic
 
 
 @pytest.mark.parametrize("which", ["plain", "kernel"])
-def test_nan_is_not_hidden_by_the_kernel(fast, which):
+def test_best_of_rows_propagates_nan(fast, which):
     logits = normal(2, 9000)
     logits[1, 8000] = math.nan
     zero = torch.tensor(0, device=DEVICE)
@@ -186,15 +186,15 @@ def test_nan_is_not_hidden_by_the_kernel(fast, which):
 
 @pytest.mark.parametrize("beam", [1, 3, 4])
 @pytest.mark.parametrize("coarse", [False, True])
-def test_kernel_of_a_beams_step_keeps_the_same(fast, beam, coarse):
+def test_keep_best_kernel_equals_plain_torch(fast, beam, coarse):
     torch.manual_seed(beam)
     sentences, few, vocab = 7, beam + 2, 50
     logits = normal(sentences * beam, vocab)
     logits = logits.round() if coarse else logits
-    logits[::2, EOS] = 4.0  # ends among the best
+    logits[::2, EOS] = 4.0  # EOS is among the best tokens
     zero = torch.tensor(0, device=DEVICE)
     values, ids = plain.best_of_rows(logits, few, EOS, zero, zero)
-    values[2 * beam, 1:] = -math.inf  # hardly anything goes on here
+    values[2 * beam, 1:] = -math.inf  # one possible token
     totals = -normal(sentences, beam).abs().double().round(decimals=0 if coarse else 3)
     totals[2, 1:] = -math.inf  # empty slots
     found = []
@@ -216,7 +216,7 @@ def test_kernel_of_a_beams_step_keeps_the_same(fast, beam, coarse):
     assert all(fast_parents // beam == torch.arange(len(parents), device=DEVICE) // beam)
 
 
-def test_the_beam_step_kernel_propagates_nan(fast):
+def test_keep_best_kernel_propagates_nan(fast):
     values, ids = torch.full((4, 4), -1.0, device=DEVICE), torch.full((4, 4), 9, device=DEVICE)
     values[2] = math.nan
     totals, answer = torch.zeros(2, 2).double().to(DEVICE), torch.zeros(2, 2, 4).double().to(DEVICE)

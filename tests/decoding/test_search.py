@@ -11,6 +11,7 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from hypotheses import assert_same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -58,7 +59,7 @@ class Table:
 
 
 class Fixed(Table):
-    """A table that says the same whatever came before; the rest of the probability is nowhere."""
+    """The same probabilities at every step. Tokens that are not named have none."""
 
     def __init__(self, probs: dict[int, float], sentences: Sequence[int] = (0,), vocab: int = 8) -> None:
         super().__init__(vocab=vocab, sentences=sentences)
@@ -77,7 +78,7 @@ def penalty(options: SearchOptions, length: int) -> float:
 def every_output(
     table: Table, sentence: int, longest: int, options: SearchOptions, prefix: tuple[int, ...] = ()
 ) -> list[Hypothesis]:
-    """All outputs there can be, best first, by enumeration."""
+    """All possible outputs, best first, by enumeration."""
     found = []
     others = [t for t in range(table.vocab) if t != EOS]
     for n in range(longest + 1):
@@ -89,12 +90,6 @@ def every_output(
             log_prob = sum(table.log_probs(sentence, whole[:i])[t] for i, t in enumerate(whole))
             found.append(Hypothesis(ids, log_prob, log_prob / penalty(options, len(whole)), ended))
     return sorted(found, key=lambda h: -h.score)
-
-
-def assert_same(got: list[Hypothesis], expected: list[Hypothesis]) -> None:
-    assert [(h.ids, h.finished, h.looped) for h in got] == [(h.ids, h.finished, h.looped) for h in expected]
-    assert [h.log_prob for h in got] == pytest.approx([h.log_prob for h in expected])
-    assert [h.score for h in got] == pytest.approx([h.score for h in expected])
 
 
 # --- against brute force --------------------------------------------------------------------------------------
@@ -111,14 +106,14 @@ def assert_same(got: list[Hypothesis], expected: list[Hypothesis]) -> None:
     prefix=st.lists(st.sampled_from([0, 1, 2]), max_size=2),
     n_best=st.integers(1, 5),
 )
-def test_a_beam_that_holds_everything_finds_the_best(
+def test_an_exhaustive_beam_equals_brute_force(
     seed: int, vocab: int, longest: int, kind: str, alpha: float, min_length: int, prefix: list[int], n_best: int
 ) -> None:
     prefix = prefix[: longest - 1]
     options = SearchOptions(beam=vocab**longest + 1, penalty=kind, alpha=alpha, min_length=min_length, n_best=n_best)
     table = Table(seed, vocab)
     expected = every_output(table, 0, longest, options, tuple(prefix))[:n_best]
-    assert_same(search(table, [longest], options, prefixes=[prefix])[0], expected)
+    assert_same(search(table, [longest], options, prefixes=[prefix]), [expected])
 
 
 def test_length_penalties_count_the_end_token() -> None:
@@ -132,12 +127,12 @@ def test_length_penalties_count_the_end_token() -> None:
         assert best.score == pytest.approx(math.log(0.25) / expected)
 
 
-def test_penalty_decides_between_short_and_long() -> None:
+def test_the_length_penalty_decides_between_short_and_long_outputs() -> None:
     step = Fixed({A: 0.7, EOS: 0.3})
     short = search(step, [3], SearchOptions(alpha=0.0))[0][0]
     step.rows.clear()
     long = search(step, [3], SearchOptions(alpha=2.0))[0][0]
-    assert (short.ids, short.finished) == ((A, A, A), False)  # 0.343 is more than 0.3
+    assert (short.ids, short.finished) == ((A, A, A), False)  # its probability 0.343 is more than 0.3
     step = Fixed({A: 0.6, EOS: 0.4})
     assert search(step, [3], SearchOptions(alpha=0.0))[0][0].ids == ()
     assert long.ids == (A, A, A)
@@ -148,17 +143,16 @@ def test_penalty_decides_between_short_and_long() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), min_length=st.integers(0, 4), prefixed=st.booleans())
-def test_beam_of_one_is_greedy(seed: int, min_length: int, prefixed: bool) -> None:
+def test_a_beam_of_one_equals_greedy_search(seed: int, min_length: int, prefixed: bool) -> None:
     sentences, longest = range(4), [3, 8, 5, 8]
     prefixes = [[], [A], [], [A, B]] if prefixed else None
     options = SearchOptions(beam=1, min_length=min_length)
     greedy = search(Table(seed, 7, sentences), longest, options, prefixes=prefixes)
     beam = Beam(Request.of(longest, options, prefixes), None).search(Table(seed, 7, sentences), "cpu")
-    for one, other in zip(greedy, beam, strict=True):
-        assert_same(one, other)
+    assert_same(greedy, beam)
 
 
-def test_greedy_takes_the_most_probable_each_time() -> None:
+def test_greedy_search_takes_the_most_probable_token_at_each_step() -> None:
     table = Table(3, 7)
     ids: tuple[int, ...] = ()
     total = 0.0
@@ -174,7 +168,7 @@ def test_greedy_takes_the_most_probable_each_time() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), beam=st.integers(2, 6), kind=st.sampled_from(["paper", "power"]))
-def test_beam_is_no_worse_than_greedy_when_it_contains_it(seed: int, beam: int, kind: str) -> None:
+def test_a_beam_that_keeps_the_greedy_path_scores_no_less(seed: int, beam: int, kind: str) -> None:
     greedy = search(Table(seed), [6], SearchOptions(beam=1, penalty=kind))[0][0]
     options = SearchOptions(beam=beam, n_best=beam, penalty=kind, patience=math.inf)
     history = History()
@@ -189,7 +183,7 @@ def test_beam_is_no_worse_than_greedy_when_it_contains_it(seed: int, beam: int, 
         assert len(kept) >= beam
 
 
-def test_wider_beam_finds_what_greedy_misses() -> None:
+def test_a_beam_finds_an_output_that_greedy_search_misses() -> None:
     class Trap(Fixed):
         def log_probs(self, sentence: int, ids: tuple[int, ...]) -> np.ndarray:
             row = np.full(8, -math.inf)
@@ -202,7 +196,7 @@ def test_wider_beam_finds_what_greedy_misses() -> None:
     assert search(Trap({}), [5], SearchOptions(beam=2, alpha=0.0))[0][0].ids == (B,)
 
 
-def test_float32_and_bfloat16_step_functions() -> None:
+def test_float32_and_bfloat16_log_probabilities_give_the_same_output() -> None:
     table = Table(5, 7)
     exact = search(table, [6], SearchOptions(n_best=2))[0]
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
@@ -213,7 +207,7 @@ def test_float32_and_bfloat16_step_functions() -> None:
 
 
 @pytest.mark.parametrize("beam", [2, 3, 4, 5, 8])
-def test_equals_go_to_the_lower_id_whatever_topk_does(beam: int) -> None:
+def test_ties_go_to_the_lower_id(beam: int) -> None:
     step = Fixed({90: 0.1, **dict.fromkeys(range(100, 190), 0.01)}, vocab=300)
     best = search(step, [1], SearchOptions(beam=beam, n_best=beam))[0]
     assert [h.ids for h in best] == [(90,), *((100 + i,) for i in range(beam - 1))]
@@ -224,8 +218,8 @@ def test_equals_go_to_the_lower_id_whatever_topk_does(beam: int) -> None:
     assert search(step, [2], SearchOptions(beam=1))[0][0].ids == (100, 100)
 
 
-def test_full_sort_is_left_out_where_equals_do_not_matter() -> None:
-    # Two rows, each with equals at its cut; those of the first reach the beam, those of the second do not.
+def test_a_full_sort_runs_only_if_a_tie_can_reach_the_beam() -> None:
+    # Both rows have ties at the cut. Those of the first row can reach the beam, those of the second cannot.
     row = torch.tensor([[-1.0, -2.0, -9.0, -9.0, -9.0], [-8.0, -9.0, -9.5, -9.5, -9.5]])
     values = row.numpy().astype(float)[:, :4]
     ids = np.broadcast_to(np.arange(10, 14), values.shape)
@@ -246,41 +240,42 @@ def test_full_sort_is_left_out_where_equals_do_not_matter() -> None:
     patience=st.sampled_from([1.0, 2.0, math.inf]),
     alpha=st.sampled_from([0.0, 0.6, 1.5]),
 )
-def test_ending_early_changes_nothing(seed: int, beam: int, n_best: int, patience: float, alpha: float) -> None:
+def test_early_termination_does_not_change_the_result(
+    seed: int, beam: int, n_best: int, patience: float, alpha: float
+) -> None:
     options = SearchOptions(beam=beam, n_best=min(n_best, beam), patience=patience, alpha=alpha, penalty="power")
     early, late = Table(seed, 6, range(3)), Table(seed, 6, range(3))
     got = search(early, [4, 7, 7], options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Beam, "cannot_improve", lambda self: np.zeros(len(self.sentences), dtype=bool))
         expected = Beam(Request.of([4, 7, 7], options, None), None).search(late, "cpu")
-    for one, other in zip(got, expected, strict=True):
-        assert_same(one, other)
+    assert_same(got, expected)
     assert sum(early.rows) <= sum(late.rows)
 
 
-def test_search_ends_when_nothing_better_can_come() -> None:
+def test_the_search_ends_when_no_live_hypothesis_can_improve() -> None:
     step = Fixed({EOS: 0.9, A: 0.1})
-    # At best the rest scores ln 0.1 / lp(20), which is less than ln 0.9 at once.
+    # At best a live hypothesis scores ln 0.1 / lp(20), which is less than ln 0.9.
     assert search(step, [20], SearchOptions(alpha=0.6, patience=math.inf))[0][0].ids == ()
     assert len(step.rows) == 1
-    # A penalty so strong that certainty up to the end could win: here it has to go on.
+    # With this strong penalty a certain continuation could still win, so the search goes on.
     step.rows.clear()
     search(step, [20], SearchOptions(alpha=3.0, patience=math.inf, penalty="power"))
     assert len(step.rows) > 1
 
 
-def test_patience_counts_ended_hypotheses() -> None:
+def test_the_search_ends_after_patience_times_beam_finished_hypotheses() -> None:
     rows = {}
     for patience in (1.0, 2.0):
         step = Fixed({EOS: 0.3, A: 0.7})
         search(step, [30], SearchOptions(beam=2, patience=patience, alpha=2.0, penalty="power"))
         rows[patience] = len(step.rows)
-    # One hypothesis ends at every step; with two, then four of them a sentence is done.
+    # One hypothesis ends at each step. Two of them end the search, and four with patience 2.
     assert rows == {1.0: 2, 2.0: 4}
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_greatest_length_stops_what_does_not_end(beam: int) -> None:
+def test_an_output_without_eos_stops_at_the_maximum_length(beam: int) -> None:
     options = SearchOptions(beam=beam, loop_repeats=0)
     results = search(Fixed({A: 1.0}, sentences=range(2)), [3, 15], options)
     assert [(h.ids, h.finished, h.looped) for (h,) in results] == [
@@ -290,18 +285,18 @@ def test_greatest_length_stops_what_does_not_end(beam: int) -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_end_token_may_be_the_last_one_allowed(beam: int) -> None:
+def test_eos_may_be_the_last_token_allowed(beam: int) -> None:
     (best,) = search(Fixed({A: 0.1, EOS: 0.9}), [3], SearchOptions(beam=beam, min_length=2))[0]
     assert (best.ids, best.finished) == ((A, A), True)
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=3), SearchOptions(sample=True)])
-def test_dead_end_is_an_unfinished_output_of_no_probability(options: SearchOptions) -> None:
+def test_without_possible_tokens_the_output_is_empty_and_unfinished(options: SearchOptions) -> None:
     nothing = [Hypothesis((), -math.inf, -math.inf, finished=False)]
     assert search(Fixed({A: 1.0}), [5], options, prefixes=[[B]]) == [nothing]
 
 
-def test_finished_sentences_leave_the_rows() -> None:
+def test_finished_sentences_take_no_rows() -> None:
     class Ends(Fixed):
         def log_probs(self, sentence: int, ids: tuple[int, ...]) -> np.ndarray:
             row = np.full(8, -math.inf)
@@ -315,7 +310,7 @@ def test_finished_sentences_leave_the_rows() -> None:
     assert step.parents == [None, [0, 2], [0], None]
 
 
-def test_parents_are_given_only_where_rows_change() -> None:
+def test_parents_are_passed_only_if_rows_change() -> None:
     step = Fixed({A: 0.9, B: 0.1})
     search(step, [3], SearchOptions(beam=1), history=History())
     assert step.parents == [None, None, None]
@@ -324,13 +319,13 @@ def test_parents_are_given_only_where_rows_change() -> None:
     assert step.parents == [None, [0, 0, 1, 1], [2, 2]]
 
 
-def test_no_sentences_no_step() -> None:
+def test_a_search_over_no_sentences_takes_no_step() -> None:
     step = Table()
     assert search(step, []) == []
     assert step.rows == []
 
 
-# --- each sentence by itself ----------------------------------------------------------------------------------
+# --- independence of the batch --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -343,7 +338,7 @@ def test_no_sentences_no_step() -> None:
         SearchOptions(sample=True, top_k=4, top_p=0.9, temperature=1.3),
     ],
 )
-def test_sentence_does_not_depend_on_those_beside_it(options: SearchOptions) -> None:
+def test_a_result_does_not_depend_on_the_batch(options: SearchOptions) -> None:
     sentences, longest = [5, 2, 9, 4, 7], [4, 9, 6, 12, 1]
     prefixes = [[A], [], [A, B], [], []]
     together = search(Table(1, 8, sentences), longest, options, prefixes=prefixes, indices=sentences)
@@ -359,7 +354,7 @@ def test_sentence_does_not_depend_on_those_beside_it(options: SearchOptions) -> 
 @pytest.mark.parametrize(
     "options", [SearchOptions(beam=1), SearchOptions(beam=3, n_best=3), SearchOptions(sample=True, n_best=3)]
 )
-def test_prefix_is_kept_and_scored(options: SearchOptions) -> None:
+def test_a_prefix_is_kept_and_scored(options: SearchOptions) -> None:
     table = Table(2, 8)
     unlikely = [A + int(table.log_probs(0, ())[A:].argmin())]
     for h in search(table, [6], options, prefixes=[unlikely])[0]:
@@ -373,12 +368,11 @@ def test_prefix_is_kept_and_scored(options: SearchOptions) -> None:
 # --- sampling -------------------------------------------------------------------------------------------------
 
 
-def test_sampling_one_of_one_is_greedy() -> None:
+def test_sampling_from_one_token_equals_greedy_search() -> None:
     greedy = search(Table(4, 8, range(5)), [9] * 5, SearchOptions(beam=1))
     for narrow in ({"top_k": 1}, {"top_p": 0.0}, {"temperature": 0.01}):
         got = search(Table(4, 8, range(5)), [9] * 5, SearchOptions(sample=True, **narrow))
-        for one, other in zip(got, greedy, strict=True):
-            assert_same(one, other)
+        assert_same(got, greedy)
 
 
 def frequencies(probs: dict[int, float], draws: int, **options: float) -> Counter[int]:
@@ -393,7 +387,7 @@ def test_sampling_follows_the_distribution(temperature: float) -> None:
     weights = {t: p ** (1 / temperature) for t, p in probs.items()}
     expected = {t: 4000 * w / sum(weights.values()) for t, w in weights.items()}
     chi_square = sum((counts[t] - e) ** 2 / e for t, e in expected.items())
-    assert chi_square < 16.27  # 0.1% of right samplers with three degrees of freedom exceed this
+    assert chi_square < 16.27  # a correct sampler exceeds this in 0.1% of cases (three degrees of freedom)
     assert sum(counts.values()) == 4000
 
 
@@ -407,7 +401,7 @@ def test_top_p_keeps_the_smallest_set(top_p: float, kept: set[int]) -> None:
     assert set(counts) == kept
 
 
-def test_draw_stays_within_what_is_allowed() -> None:
+def test_sampling_at_the_limits_stays_within_the_allowed_tokens() -> None:
     log_probs = torch.tensor([[0.5, 0.25, 0.25, 0.0]]).log()
     for top_p, last in ((1.0, 2), (0.6, 1), (0.3, 0)):
         options = SearchOptions(sample=True, top_p=top_p)
@@ -415,7 +409,7 @@ def test_draw_stays_within_what_is_allowed() -> None:
         assert sample_tokens(log_probs, torch.tensor([0.0]), options)[1].item() == 0
 
 
-def test_sample_scores_are_the_models_own() -> None:
+def test_samples_are_scored_without_temperature_and_top_k() -> None:
     options = SearchOptions(sample=True, temperature=3.0, top_k=5, n_best=20)
     table = Table(6, 8)
     found = search(table, [6], options)[0]
@@ -426,7 +420,7 @@ def test_sample_scores_are_the_models_own() -> None:
     assert len({h.ids for h in found}) > 1
 
 
-def test_seed_decides() -> None:
+def test_samples_depend_on_seed_and_sentence() -> None:
     def ids(seed: int) -> list[tuple[int, ...]]:
         results = search(Table(1, 8, range(6)), [9] * 6, SearchOptions(sample=True, seed=seed))
         return [h.ids for (h,) in results]
@@ -441,7 +435,7 @@ def test_seed_decides() -> None:
 
 
 class Cycle(Fixed):
-    """Says the same words over and over; with a little probability it ends."""
+    """Repeats the words for ever after the lead, and ends with probability `end` at each step."""
 
     def __init__(self, words: Sequence[int], end: float = 0.0, lead: Sequence[int] = ()) -> None:
         super().__init__({}, vocab=20)
@@ -459,7 +453,7 @@ class Cycle(Fixed):
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(("n", "length"), [(1, 12), (2, 12), (3, 12), (4, 16), (5, 20), (6, 24)])
-def test_loop_is_stopped_and_said_so(n: int, length: int, beam: int) -> None:
+def test_loops_of_up_to_six_tokens_are_stopped_and_marked(n: int, length: int, beam: int) -> None:
     words, lead = range(4, 4 + n), (15, 16)
     (best,) = search(Cycle(words, lead=lead), [80], SearchOptions(beam=beam))[0]
     assert (best.looped, best.finished) == (True, False)
@@ -468,19 +462,19 @@ def test_loop_is_stopped_and_said_so(n: int, length: int, beam: int) -> None:
     assert (free.looped, len(free.ids)) == (False, 80)
 
 
-def test_longer_cycle_is_no_loop() -> None:
+def test_a_cycle_of_seven_tokens_is_no_loop() -> None:
     (best,) = search(Cycle(range(4, 11)), [60], SearchOptions(beam=1))[0]
     assert (best.looped, len(best.ids)) == (False, 60)
 
 
-def test_loop_of_a_beam_gives_way_to_what_ended() -> None:
+def test_finished_hypotheses_replace_looping_ones() -> None:
     options = SearchOptions(beam=2, n_best=2, alpha=2.0, penalty="power", patience=math.inf)
     found = search(Cycle([A], end=0.001), [80], options)[0]
     assert all(h.finished and not h.looped for h in found)
     assert max(len(h.ids) for h in found) < 12
 
 
-def test_loop_does_not_end_the_search_for_better() -> None:
+def test_a_loop_does_not_stop_the_other_hypotheses() -> None:
     class Fork(Cycle):
         """Probably A for ever; else B, then fourteen words that do not repeat, and the end."""
 
@@ -505,7 +499,7 @@ def test_a_loop_in_a_given_prefix_is_kept() -> None:
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_history_replays_to_the_result(beam: int) -> None:
+def test_the_history_replays_to_the_result(beam: int) -> None:
     options = SearchOptions(beam=beam, n_best=beam)
     longest = [3, 7, 7]
     history = History()
@@ -523,7 +517,7 @@ def test_history_replays_to_the_result(beam: int) -> None:
             assert replayed[path] == ("finished" if h.finished else "stopped", h.log_prob, h.score)
 
 
-def test_history_of_a_loop_and_of_reuse() -> None:
+def test_the_history_ends_with_a_loop_and_can_be_reused() -> None:
     history = History()
     search(Cycle([A]), [80], SearchOptions(beam=2), history=history)
     assert [[k.state for k in kept] for kept in history.steps[0]] == [["live"]] * 11 + [["stopped"]]
@@ -531,7 +525,7 @@ def test_history_of_a_loop_and_of_reuse() -> None:
     assert [[k.state for k in kept] for kept in history.steps[0]] == [["finished"]]
 
 
-# --- what a user can get wrong --------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -556,8 +550,8 @@ def test_history_of_a_loop_and_of_reuse() -> None:
         ({"top_p": 0.5}, "search.top_p is 0.5, but nothing is sampled. Set search.sample to true."),
     ],
 )
-def test_wrong_options(wrong: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The suite's own type check would be faster.
+def test_invalid_options_are_refused(wrong: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise the tests' own type check would refuse the value first.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(SettingsError, match=f"^{re.escape(message)}$"):
         SearchOptions(**wrong)
@@ -575,32 +569,32 @@ def test_wrong_options(wrong: dict[str, object], message: str, monkeypatch: pyte
         (9, [A, EOS], "A prefix contains the end token. Remove it: the search continues the prefix."),
     ],
 )
-def test_wrong_prefixes(longest: int, prefix: list[int], message: str) -> None:
+def test_invalid_prefixes_are_refused(longest: int, prefix: list[int], message: str) -> None:
     with pytest.raises(SettingsError, match=f"^{re.escape(message)}"):
         search(Table(), [longest], prefixes=[prefix])
 
 
-def test_sampling_has_no_history() -> None:
+def test_sampling_with_a_history_is_refused() -> None:
     message = "The history shows a beam, but sampling has none. Set search.sample to false."
     with pytest.raises(SettingsError, match=f"^{re.escape(message)}$"):
         search(Table(), [5], SearchOptions(sample=True), history=History())
 
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(), SearchOptions(sample=True)])
-def test_nan_scores_are_an_error(options: SearchOptions) -> None:
+def test_nan_log_probabilities_are_an_error(options: SearchOptions) -> None:
     message = "The model's log-probabilities are not numbers. Try float32, or another checkpoint."
     with pytest.raises(OnehopError, match=f"^{re.escape(message)}$"):
         search(lambda tokens, parents: torch.full((1, 9), math.nan), [5], options)
 
 
-def test_the_doc_pages_example_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_docs_example_prints_the_documented_output(capsys: pytest.CaptureFixture[str]) -> None:
     page = (Path(__file__).parents[2] / "docs" / "internals" / "decoding.md").read_text(encoding="utf-8")
     code, output = re.search(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", page, re.DOTALL).groups()
     exec(code, {})
     assert capsys.readouterr().out == textwrap.dedent(output)
 
 
-def test_the_doc_page_lists_every_option_with_its_default() -> None:
+def test_the_docs_list_every_option_with_its_default() -> None:
     page = (Path(__file__).parents[2] / "docs" / "internals" / "decoding.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", page.split("## Options")[1], re.MULTILINE))
     assert listed == {
@@ -620,7 +614,7 @@ def test_the_doc_page_lists_every_option_with_its_default() -> None:
         ([1, 2, 3, 4, 5, 6] * 4, 8),
     ],
 )
-def test_a_source_that_repeats_itself_allows_twice_as_much(source, repeats):
+def test_a_repetitive_source_allows_twice_its_repeats(source, repeats):
     options = SearchOptions(n_best=2)
     assert allowing(options, source) == replace(options, loop_repeats=repeats)
     assert allowing(SearchOptions(loop_repeats=0), source).loop_repeats == 0

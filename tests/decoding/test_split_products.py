@@ -1,9 +1,10 @@
-"""Products of float32 numbers in float16 halves: how exact they are, and what a search with them finds."""
+"""Products of float32 numbers in float16 halves: their accuracy, and a search with them."""
 
 import math
 
 import pytest
 import torch
+from hypotheses import assert_same
 from torch.nn import functional as F
 
 from onehop.config import ModelSettings
@@ -30,7 +31,7 @@ def relative_error(got: torch.Tensor, exact: torch.Tensor) -> float:
 @pytest.mark.gpu
 @pytest.mark.parametrize("x_size", [0.1, 1.0, 100.0])
 @pytest.mark.parametrize("weight_size", [1e-3, 0.05, 1.0, 100.0])
-def test_a_product_is_nearly_as_exact_as_in_float32(x_size, weight_size):
+def test_a_split_product_is_nearly_as_exact_as_float32(x_size, weight_size):
     torch.manual_seed(1)
     x, weight, bias = x_size * normal(2, 20, 512), weight_size * normal(48, 512), normal(48)
     exact = F.linear(x.double(), weight.double())
@@ -53,7 +54,7 @@ def test_numbers_beyond_float16_give_nan():
     assert out.isnan().all(dim=1).tolist() == [False, True, False, False]
 
 
-def test_rows_are_split_once_and_prepared_weights_not_again():
+def test_inputs_are_split_once_and_prepared_weights_never_again():
     splits = []
 
     def split(x, halves, is_weight):
@@ -69,7 +70,7 @@ def test_rows_are_split_once_and_prepared_weights_not_again():
         F.linear(x, other)
     assert splits == [(5, True), (3, False), (6, True)]
     with products:
-        F.linear(x, one)  # x may have been written anew
+        F.linear(x, one)  # x is split again, because it may have changed
     assert splits[3:] == [(3, False)]
     with torch.no_grad():
         one.mul_(2.0)
@@ -109,14 +110,8 @@ def engines(monkeypatch):
 TEXTS = [[5, 6, 7, 8], [9], [11, 12, 13, 30, 4, 5], [20, 21]]
 
 
-def found(engine, beam):
+def translate(engine, beam):
     return engine.translate(TEXTS, SearchOptions(beam=beam, n_best=beam), range(len(TEXTS)))
-
-
-def assert_same(got, expected):
-    for one, other in zip(got, expected, strict=True):
-        assert [(h.ids, h.finished, h.looped) for h in one] == [(h.ids, h.finished, h.looped) for h in other]
-        assert [h.score for h in one] == pytest.approx([h.score for h in other], rel=1e-4)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -128,31 +123,31 @@ def assert_same(got, expected):
         {"attention_bias": True, "activation": "gelu", "d_k": 5, "d_v": 7},
     ],
 )
-def test_a_search_finds_the_same_and_sees_the_weights_of_now(engines, changes, beam):
+def test_a_search_with_split_products_equals_the_plain_search(engines, changes, beam):
     model = model_of(**changes)
     plain, fast = engines(model)
-    before = found(plain, beam)
-    assert_same(found(fast, beam), before)
+    before = translate(plain, beam)
+    assert_same(translate(fast, beam), before, rel=1e-4)
     assert len(fast.captured.products.prepared) == 2 * 6 + 1
     with torch.no_grad():
         model.decoder.layers[0].self_attention.w_q.weight.mul_(-2.0)
         model.decoder.layers[1].cross_attention.w_o.weight.mul_(-2.0)
         model.encoder.layers[0].feed_forward.w_1.weight.mul_(-2.0)
-    after = found(plain, beam)
+    after = translate(plain, beam)
     assert [h[0].ids for h in before] != [h[0].ids for h in after]
-    assert_same(found(fast, beam), after)
+    assert_same(translate(fast, beam), after, rel=1e-4)
     assert fast.captured.products is not None
 
 
-def test_a_number_beyond_float16_switches_the_split_off(engines):
+def test_an_activation_beyond_float16_disables_split_products(engines):
     model = model_of()
     with torch.no_grad():
         model.decoder.layers[0].feed_forward.w_1.bias[0] = 1e5
         model.decoder.layers[0].feed_forward.w_2.weight[:, 0] *= 1e-5
     plain, fast = engines(model)
-    expected = found(plain, 2)
+    expected = translate(plain, 2)
     for _ in range(2):
-        assert_same(found(fast, 2), expected)
+        assert_same(translate(fast, 2), expected, rel=1e-4)
         assert fast.captured.products is None
 
 
@@ -162,19 +157,19 @@ def test_a_model_with_nan_is_an_error(engines):
         model.decoder.layers[0].feed_forward.w_1.bias[0] = math.nan
     _, fast = engines(model)
     with pytest.raises(OnehopError, match=r"^The model's log-probabilities are not numbers"):
-        found(fast, 2)
+        translate(fast, 2)
 
 
-def test_few_rows_are_not_split(engines, monkeypatch):
+def test_products_of_few_rows_are_not_split(engines, monkeypatch):
     monkeypatch.setattr(cuda_graph_state, "FEWEST_ROWS", 5)
     _, fast = engines(model_of())
-    found(fast, 1)
+    translate(fast, 1)
     assert not fast.captured.products.prepared
-    found(fast, 2)
+    translate(fast, 2)
     assert fast.captured.products.prepared
 
 
-def test_only_float32_on_a_gpu_is_split():
+def test_products_are_split_only_in_float32_on_a_gpu():
     assert CapturedSearch(model_of(), one_token).products is None
     if torch.cuda.is_available():
         assert CapturedSearch(model_of().cuda(), one_token).products is not None
