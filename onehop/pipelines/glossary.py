@@ -142,7 +142,7 @@ class Terms:
 def check_formality(formality: Formality, tokenizer: Tokenizer, language: str) -> None:
     """Raise SettingsError if a model or its target language lacks a formality."""
     if language not in FORMAL:
-        languages = " and ".join(map(name_of, FORMAL))
+        languages = " or ".join(map(name_of, FORMAL))
         what = f"{name_of(language)} has no formality {formality}."
         raise SettingsError(what, f"Leave it out, or translate into {languages}.")
     if not tokenizer.knows_tag(f"<{formality}>"):
