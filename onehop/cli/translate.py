@@ -1,6 +1,7 @@
 """Commands that use a model: translate, serve, evaluate, export, import."""
 
 import json
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -20,7 +21,7 @@ from onehop.cli.app import (
     use_threads,
 )
 from onehop.cli.cluster import RayAddress
-from onehop.errors import SettingsError
+from onehop.errors import SettingsError, TextError
 
 if TYPE_CHECKING:
     from onehop.cli.cluster import ClusterInputs
@@ -136,6 +137,8 @@ def translate(
     from onehop.pipelines.sentence_translator import check_engine_options
     from onehop.storage.model_label import describe
 
+    if out is None and sys.stdout is None:
+        raise TextError("Standard output is closed.", "Give -o FILE.")
     reading = ReadOptions(format=format, join_lines=join_lines, fields=tuple(fields or ()))
     inputs = _inputs_of(
         words or [],

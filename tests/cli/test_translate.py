@@ -15,7 +15,7 @@ import pytest
 from sharded import write_shards
 from typer.testing import CliRunner
 
-from onehop.cli import app, doctor, line_filter
+from onehop.cli import app, doctor, line_filter, translate
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.pipelines import bulk, paragraphs
@@ -562,6 +562,12 @@ def test_closed_standard_input_is_a_one_line_error(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(TextError, match=r"Standard input is closed\. Give a text, or --input FILE\."):
         line_filter.stdin_windows()
+
+
+def test_closed_standard_output_is_a_one_line_error(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(TextError, match=r"Standard output is closed\. Give -o FILE\."):
+        translate.translate(["a text"])
 
 
 def test_options_reach_the_translator(here, capitals):
