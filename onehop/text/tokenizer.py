@@ -12,9 +12,9 @@ import re
 import struct
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import sentencepiece as spm
 
@@ -25,8 +25,6 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 # SentencePiece marks the beginning of a word with this character, so in text it can only mean a space.
 WORD_MARK = "\u2581"
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 _TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a token that `Tokenizer.learn` reserved for a tag
 
 
@@ -181,19 +179,19 @@ class Tokenizer:
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """The tokens as strings, with U+2581 where a word begins."""
-        return list(map(self._token_of.__getitem__, ids))
+        return list(map(self._token_of, ids))
 
     @cached_property
-    def _token_of(self) -> "_Cache[int, str]":
-        return _Cache(lambda id: str(self._pieces.IdToPiece(int(id))))
+    def _token_of(self) -> Callable[[int], str]:
+        return cache(lambda id: str(self._pieces.IdToPiece(int(id))))
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
         """The inverse of `tokens`."""
-        return list(map(self._id_of.__getitem__, tokens))
+        return list(map(self._id_of, tokens))
 
     @cached_property
-    def _id_of(self) -> "_Cache[str, int]":
-        return _Cache(lambda token: int(self._pieces.PieceToId(token)))
+    def _id_of(self) -> Callable[[str], int]:
+        return cache(lambda token: int(self._pieces.PieceToId(token)))
 
 
 class _TargetTokenizer(Tokenizer):
@@ -213,17 +211,6 @@ class _TargetTokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str], threads: int = -1, *, tags: bool = False) -> list[list[int]]:
         batch = super().encode_batch(texts, threads, tags=tags)
         return [[id if id < self.known else UNK for id in ids] for ids in batch]
-
-
-class _Cache(dict[_Key, _Value]):
-    """Tokens or ids, each looked up on first use: a sentence needs few of them."""
-
-    def __init__(self, look_up: Callable[[_Key], _Value]) -> None:
-        self._look_up = look_up
-
-    def __missing__(self, key: _Key) -> _Value:
-        self[key] = value = self._look_up(key)
-        return value
 
 
 def _recording(failures: list[BaseException], sentences: Iterable[str]) -> Iterator[str]:
