@@ -4,7 +4,7 @@ A batch is packed for a translator: source, target shifted right, target. The ot
 choices depend only on the given seeds, so a resumed run makes the same ones.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,20 +56,19 @@ def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
     replaced = selected[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
     inputs[replaced] = rng.integers(MARKS, vocab_size, len(replaced))
     labels[selected] = text[selected]
-    return Batch(batch.src, batch.src_lengths, inputs, labels, batch.tgt_lengths)
+    return replace(batch, tgt=inputs, labels=labels)
 
 
 def _without_source_ends(batch: Batch) -> Batch:
     """Sources without EOS, as OpenNMT's models read them."""
     ends = np.cumsum(batch.src_lengths) - 1
-    return Batch(np.delete(batch.src, ends), batch.src_lengths - 1, batch.tgt, batch.labels, batch.tgt_lengths)
+    return replace(batch, src=np.delete(batch.src, ends), src_lengths=batch.src_lengths - 1)
 
 
 def classified(batch: Batch) -> Batch:
     """Pixels without EOS, with each image's class as its only label."""
-    pixels, first = _without_source_ends(batch), np.cumsum(batch.tgt_lengths) - batch.tgt_lengths
-    one = np.ones_like(batch.tgt_lengths)
-    return Batch(pixels.src, pixels.src_lengths, 0 * one, batch.labels[first], one)
+    first, one = np.cumsum(batch.tgt_lengths) - batch.tgt_lengths, np.ones_like(batch.tgt_lengths)
+    return replace(_without_source_ends(batch), tgt=0 * one, labels=batch.labels[first], tgt_lengths=one)
 
 
 def black_images(pixels: int, side: int) -> Batch:
@@ -84,7 +83,7 @@ def _shifted(batch: Batch, side: int, rng: np.random.Generator) -> Batch:
     images = batch.src.reshape(-1, side, side)
     offsets = rng.integers(-1, 2, (len(images), 2))
     shifted = np.stack([roll(image, *move) for image, move in zip(images, offsets.tolist(), strict=True)])
-    return Batch(shifted.reshape(-1), batch.src_lengths, batch.tgt, batch.labels, batch.tgt_lengths)
+    return replace(batch, src=shifted.reshape(-1))
 
 
 def roll(image: NDArray[np.int64], down: int, across: int) -> Int[np.ndarray, "height width"]:
