@@ -26,9 +26,6 @@ class Int8Rows:
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
-    def to_float32(self) -> Float32[np.ndarray, "rows cols"]:
-        return np.asarray(self.values * self.scale[:, None])
-
 
 # A uint16 array holds the bits of bfloat16, for which numpy has no type.
 Tensor: TypeAlias = Float32[np.ndarray, "..."] | UInt16[np.ndarray, "..."] | Int8Rows
@@ -36,7 +33,7 @@ Tensor: TypeAlias = Float32[np.ndarray, "..."] | UInt16[np.ndarray, "..."] | Int
 
 def to_float32(tensor: Tensor) -> Float32[np.ndarray, "..."]:
     if isinstance(tensor, Int8Rows):
-        return tensor.to_float32()
+        return np.asarray(tensor.values * tensor.scale[:, None])
     if tensor.dtype == np.uint16:
         return (tensor.astype(np.uint32) << 16).view(np.float32)
     return tensor

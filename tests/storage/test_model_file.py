@@ -222,7 +222,7 @@ def test_int8_is_off_by_at_most_half_a_step(values: np.ndarray) -> None:
     step = rows.scale[:, None].astype(np.float64)
     exact = rows.values * step
     assert (np.abs(exact - values) <= step * (0.5 + 1e-5)).all()  # the quotient is rounded to float32 first
-    assert np.allclose(rows.to_float32(), exact, rtol=1e-6)
+    assert np.allclose(to_float32(rows), exact, rtol=1e-6)
     largest = np.abs(values).max(axis=1)
     ordinary = largest > 1e-35
     assert (np.abs(rows.values).max(axis=1)[ordinary] == 127).all()
@@ -233,7 +233,7 @@ def test_int8_is_off_by_at_most_half_a_step(values: np.ndarray) -> None:
 def test_row_of_zeros() -> None:
     rows = to_int8(np.array([[0, 0], [1, -2]], dtype=np.float32))
     assert rows.values.tolist() == [[0, 0], [64, -127]]
-    assert rows.to_float32()[0].tolist() == [0, 0]
+    assert to_float32(rows)[0].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
