@@ -211,26 +211,26 @@ def encode_stage(
     work: Path, settings: Settings, inputs: Inputs, filtered: Filtered, processes: int, progress: StageProgress
 ) -> None:
     """Encode everything into a folder; it becomes a store when its description is written."""
-    folder, report, data = work / "store", filtered.report, settings.data
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    encoding, tokenizer = start_encoding(work, folder, data, filtered, pairs=work / PAIRS)
-    progress.stage("encoding", filtered.pairs, "pairs")
+    folder, data = work / "store", settings.data
+    encoding, tokenizer = start_encoding(work, folder, data, filtered, work / PAIRS, progress)
     with closing(in_order(_encode_chunk, filtered.chunks, processes, set_up_encoding, (encoding,))) as chunks:
-        counts = _encode_train(folder, chunks, report, progress)
+        counts = _encode_train(folder, chunks, filtered.report, progress)
     write_description(folder, describe_store(data, inputs, filtered, tokenizer, counts))
 
 
 def start_encoding(
-    work: Path, folder: Path, data: DataSettings, filtered: Filtered, *, pairs: Path
+    work: Path, folder: Path, data: DataSettings, filtered: Filtered, pairs: Path, progress: StageProgress
 ) -> tuple[Encoding, Tokenizer]:
-    """Write the tokenizer and the validation pairs; returns the configuration of the workers, and the tokenizer."""
+    """Make the folder with the tokenizer and validation pairs; returns the workers' configuration and the tokenizer."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     model = (work / TOKENIZER).read_bytes()
     tokenizer = Tokenizer(model)
     write_whole(folder / TOKENIZER, model)
     valid = _encode_valid(work, folder, tokenizer, data, filtered.report)
     held_out = filters.held_out_sides(valid) if filtered.cut else filters.HeldOut()
     cut = frozenset(filtered.cut)
+    progress.stage("encoding", filtered.pairs, "pairs")
     return Encoding(pairs=pairs, model=model, settings=data, cut=cut, held_out=held_out), tokenizer
 
 

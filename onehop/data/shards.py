@@ -255,10 +255,7 @@ class _Job:
 
     def encode(self, filtered: clean.Filtered, parts: Sequence[_Part]) -> None:
         folder, report, data = self.work / "store", filtered.report, self.settings.data
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        encoding, tokenizer = encode.start_encoding(self.work, folder, data, filtered, pairs=self.work / PARTS)
-        self.progress.stage("encoding", filtered.pairs, "pairs")
+        encoding, tokenizer = encode.start_encoding(self.work, folder, data, filtered, self.work / PARTS, self.progress)
         counts, shards, tokens = Counter[int](), [], [0, 0]
         items = ((encoding, folder, name, i, a, file) for i, (name, a, _, file) in enumerate(parts))
         for (_, _, count, file), shard in zip(parts, self.runner.map(encode_part, items), strict=True):
