@@ -36,8 +36,6 @@ END_TYPE = np.dtype("<i8")
 _DESCRIBED = {"version": int, "source": str, "target": str, "hash": str, "tokenizer_hash": str, "files": dict}
 REMAKE = "Make it again with `onehop prepare`."
 
-Ids = npt.NDArray[np.unsignedinteger[Any]]
-
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
     """The smallest dtype for all ids."""

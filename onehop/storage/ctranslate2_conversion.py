@@ -30,7 +30,6 @@ from onehop.storage.number_formats import Int8Rows, convert, plain_bytes, to_flo
 from onehop.text.tokenizer import BOS, EOS, UNK
 
 Array: TypeAlias = Num[np.ndarray, "..."]
-_Matrix: TypeAlias = Float32[np.ndarray, "rows cols"] | Int8Rows
 
 _BINARY_VERSION = 6
 _SPECIFICATION, _REVISION = "TransformerSpec", 7
