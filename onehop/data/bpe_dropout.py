@@ -19,7 +19,7 @@ from onehop.machine import available_cores
 from onehop.text.tokenizer import WORD_MARK, Tokenizer
 
 CHUNK = 4096
-Chunk = tuple[int, int, Pairs]  # epoch, number of the first pair, pairs
+_Chunk = tuple[int, int, Pairs]  # epoch, number of the first pair, pairs
 
 # Each word has this many segmentations per epoch. So few let frequent words be cached; more would not change the
 # training.
@@ -68,7 +68,7 @@ class Resegmenter:
             future.cancel()
         self.next_epoch = (number, [self.pool.submit(_resegment_chunk, work) for work in _chunks(self.pairs, number)])
 
-    def _until_closed(self, work: Iterator[Chunk]) -> Iterator[Chunk]:
+    def _until_closed(self, work: Iterator[_Chunk]) -> Iterator[_Chunk]:
         """The same chunks, until `close` is called."""
         for chunk in work:
             if self.closed:
@@ -82,7 +82,7 @@ class Resegmenter:
             self.pool.shutdown(cancel_futures=True)
 
 
-def _chunks(pairs: Pairs, epoch: int) -> Iterator[Chunk]:
+def _chunks(pairs: Pairs, epoch: int) -> Iterator[_Chunk]:
     """Chunks of a fixed size with their epoch and first pair, so the result does not depend on the process."""
     for first in range(0, len(pairs), CHUNK):
         last = min(first + CHUNK, len(pairs))
@@ -111,7 +111,7 @@ def _segmenter_of(model: bytes, dropout: float, seed: int, epoch: int) -> "Segme
     return Segmenter(Tokenizer(model), dropout, f"{seed} {epoch}")
 
 
-def _resegment_chunk(work: Chunk) -> Pairs:
+def _resegment_chunk(work: _Chunk) -> Pairs:
     epoch, first, chunk = work
     source = _resegment_side(chunk.source, epoch, f"{first} src")
     return Pairs(source, _resegment_side(chunk.target, epoch, f"{first} tgt"))

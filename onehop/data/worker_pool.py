@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from onehop.errors import OnehopError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 AHEAD = 4
 
 
 def in_order(
-    work: Callable[[Item], Result],
-    items: Iterable[Item],
+    work: Callable[[_Item], _Result],
+    items: Iterable[_Item],
     processes: int,
     setup: Callable[..., None] | None = None,
     setup_args: tuple[Any, ...] = (),
-) -> Generator[Result, None, None]:
+) -> Generator[_Result, None, None]:
     """The results of `work` for each item, in order, whatever the number of processes. Closing the iterator stops them.
 
     `setup(*setup_args)` runs once in each process before its first item. With one process nothing is spawned. Items are
@@ -53,10 +53,10 @@ def spawned_pool(processes: int, setup: Callable[..., None] | None, setup_args: 
 
 
 def _drain(
-    pool: ProcessPoolExecutor, work: Callable[[Item], Result], items: Iterable[Item], in_flight: int
-) -> Iterator[Result]:
+    pool: ProcessPoolExecutor, work: Callable[[_Item], _Result], items: Iterable[_Item], in_flight: int
+) -> Iterator[_Result]:
     """Submit items and yield results, with at most `in_flight` of them pending."""
-    pending: deque[Future[Result]] = deque()
+    pending: deque[Future[_Result]] = deque()
     for item in items:
         pending.append(pool.submit(work, item))
         if len(pending) >= in_flight:

@@ -13,9 +13,9 @@ from onehop.decoding.options import Hypothesis
 from onehop.decoding.request import LogProbs, Request, RowInts, Step, fetch
 from onehop.text.tokenizer import BOS, EOS
 
-Slots: TypeAlias = Float[np.ndarray, "sentences slots"]
-SlotInts: TypeAlias = Int[np.ndarray, "sentences slots"]
-State: TypeAlias = Literal["live", "finished", "stopped"]
+_Slots: TypeAlias = Float[np.ndarray, "sentences slots"]
+_SlotInts: TypeAlias = Int[np.ndarray, "sentences slots"]
+_State: TypeAlias = Literal["live", "finished", "stopped"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Kept:
     parent: int
     log_prob: float
     score: float
-    state: State
+    state: _State
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Candidates:
     tokens: Int[np.ndarray, "sentences candidates"]
 
     @classmethod
-    def best(cls, log_probs: LogProbs, so_far: Slots, beam: int) -> "Candidates":
+    def best(cls, log_probs: LogProbs, so_far: _Slots, beam: int) -> "Candidates":
         """Enough candidates for a beam: the best beam + 1 of each row, since only one of them can be EOS."""
         k = min(beam + 2, log_probs.shape[1])
         values, ids = fetch(*log_probs.topk(k, dim=1))
@@ -65,7 +65,7 @@ class Candidates:
 
     @classmethod
     def ordered(
-        cls, values: Float[np.ndarray, "rows k"], ids: Int[np.ndarray, "rows k"], so_far: Slots
+        cls, values: Float[np.ndarray, "rows k"], ids: Int[np.ndarray, "rows k"], so_far: _Slots
     ) -> "Candidates":
         """Sort the candidates of all rows of a sentence together."""
         n, slots = so_far.shape
@@ -75,7 +75,7 @@ class Candidates:
         order = np.lexsort((tokens, parents, -totals))
         return cls(*(np.take_along_axis(x, order, axis=1) for x in (totals, parents, tokens)))
 
-    def may_lack_an_equal(self, values: Float[np.ndarray, "rows k"], so_far: Slots, beam: int) -> bool:
+    def may_lack_an_equal(self, values: Float[np.ndarray, "rows k"], so_far: _Slots, beam: int) -> bool:
         """Whether `topk` cut a row within a tie that matters: it is undefined which of them it keeps."""
         tied = (values[:, -2] == values[:, -1]) & (values[:, -1] > -math.inf)
         if not tied.any():
@@ -157,7 +157,7 @@ class Beam:
             if not loop:
                 insort(self.costs[sentence], -score)
 
-    def stop(self, totals: Slots) -> Slots:
+    def stop(self, totals: _Slots) -> _Slots:
         """Empty the slots that the loop guard or the maximum length stops, and collect their hypotheses."""
         n, slots, length = self.ids.shape
         looped = self.request.is_looped(self.ids.reshape(-1, length), self.sentences.repeat(slots)).reshape(n, slots)
@@ -192,8 +192,8 @@ class Beam:
         history: History,
         candidates: Candidates,
         ended: Bool[np.ndarray, "sentences candidates"],
-        totals: Slots,
-        parents: SlotInts,
+        totals: _Slots,
+        parents: _SlotInts,
     ) -> None:
         """Append this step to the history: the slots in order, then the finished hypotheses."""
         score, length = self.options.score, self.ids.shape[2]

@@ -161,7 +161,7 @@ class TorchEngine:
         """Search, and report the final prefix before each step."""
         max_lengths = self.max_output_lengths([source])
         history = None if options.sample else History()
-        step = ReportingStep(CachedStep(self.model, self.source_batch([source]), *max_lengths), history, settled)
+        step = _ReportingStep(CachedStep(self.model, self.source_batch([source]), *max_lengths), history, settled)
         prefixes, device = [list(prefix)], self.device
         return search(step, max_lengths, options, prefixes=prefixes, indices=[index], history=history, device=device)[0]
 
@@ -187,7 +187,7 @@ def padded(sequences: Sequence[Ids], end: int = EOS) -> Int[Tensor, "sentences l
 # --- the final prefix of a running search -------------------------------------------------------------------------
 
 
-class ReportingStep:
+class _ReportingStep:
     """A step function that reports, before each step, the prefix that is final."""
 
     def __init__(self, step: Step, history: History | None, settled: Settled) -> None:

@@ -22,7 +22,7 @@ _BFLOAT16 = 5
 _DAMAGED = "Download it again."
 
 
-class ModelReading:
+class _Reader:
     """Reads one value after the other."""
 
     def __init__(self, data: bytes, name: str) -> None:
@@ -48,7 +48,7 @@ class ModelReading:
 
 def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
     """The kind of model and every variable. A variable with an alias is listed under both names."""
-    source = ModelReading(data, name)
+    source = _Reader(data, name)
     version = source.number("I")
     if version not in _VERSIONS:
         raise ExportError(
@@ -59,7 +59,7 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
     variables: dict[str, Array] = {}
     for _ in range(source.number("I")):
         key = source.string()
-        variables[key] = variable(source, version)
+        variables[key] = _variable(source, version)
     if version >= 3:
         for _ in range(source.number("I")):
             alias, key = source.string(), source.string()
@@ -71,7 +71,7 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
     return specification, variables
 
 
-def variable(source: ModelReading, version: int) -> Array:
+def _variable(source: _Reader, version: int) -> Array:
     """One variable; float16 and bfloat16 become float32, which holds them exactly."""
     shape = [source.number("I") for _ in range(source.number("B"))]
     code = source.number("B")

@@ -5,10 +5,10 @@
 
 from onehop.config import ModelSettings
 
-Shapes = dict[str, tuple[int, ...]]
+_Shapes = dict[str, tuple[int, ...]]
 
 
-def parameter_shapes(model: ModelSettings, vocab_size: int) -> Shapes:
+def parameter_shapes(model: ModelSettings, vocab_size: int) -> _Shapes:
     """Every parameter of a model of these settings, in no particular order."""
     shapes = _vision(model, vocab_size) if model.kind == "vision" else _embeddings(model, vocab_size)
     if model.output_bias:
@@ -22,14 +22,14 @@ def parameter_shapes(model: ModelSettings, vocab_size: int) -> Shapes:
     return shapes
 
 
-def _embeddings(model: ModelSettings, vocab_size: int) -> Shapes:
+def _embeddings(model: ModelSettings, vocab_size: int) -> _Shapes:
     names = ["embedding.weight"]
     if not model.tied:
         names += ["output.weight", *(["target_embedding.weight"] if model.kind is None else [])]
     return dict.fromkeys(names, (vocab_size, model.d_model))
 
 
-def _vision(model: ModelSettings, classes: int) -> Shapes:
+def _vision(model: ModelSettings, classes: int) -> _Shapes:
     return {
         **_linear("projection", (model.patch or 0) ** 2, model.d_model, bias=True),
         **_linear("output", model.d_model, classes, bias=False),
@@ -37,7 +37,7 @@ def _vision(model: ModelSettings, classes: int) -> Shapes:
     }
 
 
-def _input(name: str, model: ModelSettings) -> Shapes:
+def _input(name: str, model: ModelSettings) -> _Shapes:
     shapes = _norm(f"{name}.norm", model) if model.input_norm else {}
     if model.positions == "learned":
         shapes[f"{name}.positions"] = (model.max_length, model.d_model)
@@ -46,14 +46,14 @@ def _input(name: str, model: ModelSettings) -> Shapes:
     return shapes
 
 
-def _stack(name: str, model: ModelSettings, n_layers: int, *, cross: bool) -> Shapes:
+def _stack(name: str, model: ModelSettings, n_layers: int, *, cross: bool) -> _Shapes:
     shapes = _norm(f"{name}.last_norm", model) if model.norm == "pre" else {}
     for i in range(n_layers):
         shapes |= _layer(f"{name}.layers.{i}", model, cross=cross)
     return shapes
 
 
-def _layer(name: str, model: ModelSettings, *, cross: bool) -> Shapes:
+def _layer(name: str, model: ModelSettings, *, cross: bool) -> _Shapes:
     shapes = {
         **_linear(f"{name}.feed_forward.w_1", model.d_model, model.d_ff, bias=True),
         **_linear(f"{name}.feed_forward.w_2", model.d_ff, model.d_model, bias=True),
@@ -68,9 +68,9 @@ def _layer(name: str, model: ModelSettings, *, cross: bool) -> Shapes:
     return shapes
 
 
-def _linear(name: str, inputs: int, outputs: int, *, bias: bool) -> Shapes:
+def _linear(name: str, inputs: int, outputs: int, *, bias: bool) -> _Shapes:
     return {f"{name}.weight": (outputs, inputs), **({f"{name}.bias": (outputs,)} if bias else {})}
 
 
-def _norm(name: str, model: ModelSettings) -> Shapes:
+def _norm(name: str, model: ModelSettings) -> _Shapes:
     return {f"{name}.weight": (model.d_model,), f"{name}.bias": (model.d_model,)}

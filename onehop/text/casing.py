@@ -10,7 +10,7 @@ from onehop.text.language_id import base_language
 
 Span = tuple[int, int]
 
-WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may be a separate combining character
+_WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may be a separate combining character
 _MIN_LETTERS = 4  # shorter words, such as OK and USA, are left to the model
 _MAX_LOWER_SHARE = 0.1  # of the letters of a sentence in capitals
 _CONTRACTION = re.compile(r"(?<=[^\W\d_]['’])(?:S|M|T|D|LL|RE|VE)\b")
@@ -38,7 +38,7 @@ def to_ordinary_case(text: str, spell: Callable[[str], str], protected: Sequence
         return lower(word[0]) if _CONTRACTION.match(text, word.start()) else spell(word[0])
 
     plain = _map_words(text, change, protected)
-    first = WORD.search(plain)
+    first = _WORD.search(plain)
     if first is None or first[0] == text[first.start() : first.end()]:
         return plain
     return plain[: first.start()] + text[first.start()] + plain[first.start() + 1 :]
@@ -60,7 +60,7 @@ def to_sentence_case(text: str, encode: Callable[[str], list[int]], protected: S
     A word of the vocabulary gets its more frequent spelling there. Any other word, such as NATO and iPhone, keeps its
     case.
     """
-    first = WORD.search(text)
+    first = _WORD.search(text)
     begin = first.start() if first else 0
 
     def change(word: re.Match[str]) -> str:
@@ -88,7 +88,7 @@ def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") 
 
 def to_capitals(text: str, source: str, protected: Sequence[Span] = (), language: str = "") -> str:
     """A translation in capitals, except for words that have lowercase letters in the source too."""
-    exempt = {word for word in WORD.findall(source) if not _is_in_capitals(word)}
+    exempt = {word for word in _WORD.findall(source) if not _is_in_capitals(word)}
     return _map_words(text, lambda word: word[0] if word[0] in exempt else upper(word[0], language), protected)
 
 
@@ -110,9 +110,9 @@ def _words(text: str, protected: Sequence[Span]) -> Iterator[re.Match[str]]:
     """The words outside of the protected spans."""
     at = 0
     for begin, end in protected:
-        yield from WORD.finditer(text, at, begin)
+        yield from _WORD.finditer(text, at, begin)
         at = max(at, end)
-    yield from WORD.finditer(text, at)
+    yield from _WORD.finditer(text, at)
 
 
 def _map_words(text: str, change: Callable[[re.Match[str]], str], protected: Sequence[Span]) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from onehop.text.number_words import value_of
 
-HALF_DAY = 12 * 60  # "9" may be in the morning or in the evening
+_HALF_DAY = 12 * 60  # "9" may be in the morning or in the evening
 
 
 class Clock(NamedTuple):
@@ -80,7 +80,7 @@ def clock_times(text: str, language: str) -> Iterator[Clock]:
         if hour < 25:
             half = _HALF.match(text, match.end())
             afternoon = True if hour > 12 else half[1].lower() == "p" if half else None
-            yield Clock(*match.span(), (hour * 60 + minute) % HALF_DAY, ":" in match[0], afternoon)
+            yield Clock(*match.span(), (hour * 60 + minute) % _HALF_DAY, ":" in match[0], afternoon)
     folded = text.casefold()
     for words, pattern, time in _COMPILED.get(language, ()):
         for match in pattern.finditer(text) if any(word in folded for word in words) else ():
@@ -90,4 +90,4 @@ def clock_times(text: str, language: str) -> Iterator[Clock]:
             hour, minute = time(*values)
             if 0 <= hour <= 24 and -60 < minute < 60:
                 is_certain = minute != 0 and (len(values) == 1 or abs(minute) in _CLOCK_MINUTES)
-                yield Clock(*match.span(), (hour * 60 + minute) % HALF_DAY, is_certain)
+                yield Clock(*match.span(), (hour * 60 + minute) % _HALF_DAY, is_certain)

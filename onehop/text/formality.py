@@ -9,11 +9,11 @@ FORMAL = {
     "de": re.compile(r"(?<!^)(?<![.!?:„“\"»] )\b(Sie|Ihnen|Ihr|Ihre|Ihren|Ihrem|Ihrer|Ihres)\b"),
     "fr": re.compile(r"\b(vous|votre|vos)\b", re.IGNORECASE),
 }
-INFORMAL = {
+_INFORMAL = {
     "de": re.compile(r"\b(du|dich|dir|dein\w{0,2}|euch|euer|eure[mnrs]?)\b|(?<=, )ihr \w+t\b", re.IGNORECASE),
     "fr": re.compile(r"\b(tu|te|toi|ton|ta|tes)\b|\bt'", re.IGNORECASE),
 }
-UNCLEAR = {"de": re.compile(r"^Sie\b|[.!?:„“\"»] ?Sie\b|\bihr\b")}
+_UNCLEAR = {"de": re.compile(r"^Sie\b|[.!?:„“\"»] ?Sie\b|\bihr\b")}
 
 
 def formality(text: str, language: str) -> Formality | None:
@@ -23,8 +23,8 @@ def formality(text: str, language: str) -> Formality | None:
     """
     if language not in FORMAL:
         return None
-    formal, informal = FORMAL[language].search(text), INFORMAL[language].search(text)
-    unclear = language in UNCLEAR and UNCLEAR[language].search(text)
+    formal, informal = FORMAL[language].search(text), _INFORMAL[language].search(text)
+    unclear = language in _UNCLEAR and _UNCLEAR[language].search(text)
     if bool(formal) == bool(informal) or (informal and unclear):
         return None
     return "formal" if formal else "informal"

@@ -26,7 +26,7 @@ from onehop.model.transformer import Tokens
 from onehop.text.tokenizer import PAD
 from onehop.training.distributed import World
 
-EpochPairs = Callable[[int], Pairs]
+_EpochPairs = Callable[[int], Pairs]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Update:
 
 
 def updates(
-    pairs_of: EpochPairs, settings: Settings, budget: int, epoch: int, batch: int, task: TrainingTask | None = None
+    pairs_of: _EpochPairs, settings: Settings, budget: int, epoch: int, batch: int, task: TrainingTask | None = None
 ) -> Iterator[Update]:
     """Yield all updates from a position on, without end."""
     seed, accumulate = settings.train.seed, settings.train.accumulate
@@ -87,23 +87,23 @@ def updates(
         yield Update(batches, tokens, src_tokens, epoch, batch)
 
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
-class Peekable(Generic[Item]):
+class Peekable(Generic[_Item]):
     """An iterator that shows its next item before it is taken."""
 
-    def __init__(self, items: Iterator[Item]) -> None:
+    def __init__(self, items: Iterator[_Item]) -> None:
         self.items = items
-        self.peeked: list[Item] = []
+        self.peeked: list[_Item] = []
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[_Item]:
         return self
 
-    def __next__(self) -> Item:
+    def __next__(self) -> _Item:
         return self.peeked.pop() if self.peeked else next(self.items)
 
-    def peek(self) -> Item | None:
+    def peek(self) -> _Item | None:
         """The next item; None at the end."""
         if not self.peeked:
             self.peeked.extend(itertools.islice(self.items, 1))
@@ -112,14 +112,14 @@ class Peekable(Generic[Item]):
 
 @contextlib.contextmanager
 def prefetch(
-    items: Iterator[Item], depth: int = 4, until: Callable[[], bool] = lambda: False
-) -> Iterator[Peekable[Item]]:
+    items: Iterator[_Item], depth: int = 4, until: Callable[[], bool] = lambda: False
+) -> Iterator[Peekable[_Item]]:
     """The same items, of which a thread makes up to `depth` in advance.
 
     The iteration ends at once when `until` is true: making a new epoch may take a minute, too long after Ctrl-C.
     Leaving the block joins the thread. A thread that still runs when the interpreter ends can abort the process.
     """
-    buffer: queue.Queue[Item | BaseException | None] = queue.Queue(depth)
+    buffer: queue.Queue[_Item | BaseException | None] = queue.Queue(depth)
     stopped = threading.Event()
     thread = threading.Thread(target=_fill, args=(items, buffer, stopped), name="onehop-prefetch")
     thread.start()
@@ -130,7 +130,7 @@ def prefetch(
         thread.join()
 
 
-def _drain(buffer: "queue.Queue[Item | BaseException | None]", until: Callable[[], bool]) -> Iterator[Item]:
+def _drain(buffer: "queue.Queue[_Item | BaseException | None]", until: Callable[[], bool]) -> Iterator[_Item]:
     while not until():
         try:
             item = buffer.get(timeout=0.2)

@@ -50,7 +50,7 @@ def copied_names(one: str, two: str) -> frozenset[str]:
 
 
 @lru_cache
-def translated_words(source: str, target: str) -> frozenset[str]:
+def _translated_words(source: str, target: str) -> frozenset[str]:
     """Capitalised words of the source language that are translated: Germany, Monday, Congress."""
     return _words(f"{source}-{target}.translated.txt")
 
@@ -107,7 +107,7 @@ def _names(
     source: str, known: frozenset[str], languages: tuple[str, str], encode: Callable[[str], list[int]]
 ) -> Iterator[tuple[str, bool]]:
     """Each name of a source, and whether no other capitalised word is beside it."""
-    alone, translated = dict(lone_capitalised_words(source, languages[0])), translated_words(*languages)
+    alone, translated = dict(lone_capitalised_words(source, languages[0])), _translated_words(*languages)
     determiners = _DETERMINERS.get(languages[0], frozenset())
     for word in _POSSIBLE_NAME.finditer(source):
         name, is_alone = word[0], word.start() in alone
