@@ -13,6 +13,7 @@ import numpy.typing as npt
 from onehop.config import DataSettings
 from onehop.data.chunks import RawChunk
 from onehop.text.language_id import IDENTIFIER, LETTERS, LanguageCheck, identifier_version
+from onehop.text.sentences import UNSPACED
 from onehop.text.tokenizer import normalise
 
 _SAMPLES = 3
@@ -45,8 +46,8 @@ PLAIN_REASONS = {
     "valid": "in the held-out validation texts",
 }
 
-# Each ideograph or kana counts as a word, since those languages have no spaces.
-_WORD = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+")
+# Each character of a script without spaces counts as a word.
+_WORD = re.compile(rf"[{UNSPACED}]|\w+")
 _FEWEST_WORDS = 4  # shorter sides, such as "Thank you.", may occur anywhere
 
 _ASCII = bytes(range(128))
