@@ -88,11 +88,10 @@ def measured_peak(device: torch.device) -> float:
     return 2.0 * size**3 / min(_seconds(lambda: a @ a, device) for _ in range(5))
 
 
-def measured_step(objective: Objective, settings: Settings, pairs: Pairs, device: torch.device) -> float:
+def measured_step(objective: Objective, settings: Settings, pairs: Pairs, budget: int, device: torch.device) -> float:
     """Seconds of one update on this device, the better of two. The learning rate is 0, so the weights do not change."""
     model = objective.model
     optimizer = make_optimizer(model, settings.train)
-    budget = settings.train.batch_tokens or max_token_budget(objective, settings, device)
     epoch = Epoch(pairs, budget, settings.train.seed, 0)
     model.train()
 

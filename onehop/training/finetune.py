@@ -265,7 +265,7 @@ def dry_run(tuning: FineTuning, out: Path, *, device: str | None = None, bleu_on
     load_weights(objective.model, initial_model(settings, store, objective.model).weights())
     pairs = store.pairs("train", settings.train.weights)
     estimate = plan(settings, pairs, objective, where)
-    step = measured_step(objective, settings, pairs, where)
+    step = measured_step(objective, settings, pairs, estimate.batch_tokens, where)
     # Without gradients a pass takes a third of the time.
     validation = step / 3 * _tokens_of(store.pairs("valid")) / estimate.batch_tokens
     sentences = min(bleu_on, len(store.pairs("valid")))
