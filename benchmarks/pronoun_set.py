@@ -8,7 +8,7 @@ templates, so only the noun tells the answer. Templates avoid other third-person
 determine which noun is meant.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -431,51 +431,57 @@ HARD: list[tuple[str, str, str, tuple[str, str, str], tuple[str, str, str]]] = [
 ]
 
 
-def with_pronoun(text: str, gender: str) -> str:
-    """Insert the pronoun of a gender."""
+def make_items(
+    classes: Sequence[tuple[list[str], list[tuple[str, str]]]],
+    hard: Sequence[tuple[str, str, str, *tuple[tuple[str, str, str], ...]]],
+    genders: Sequence[str],
+    with_noun: Callable[[str, str, str], str],
+    with_pronoun: Callable[[str, str, str], str],
+) -> list[Item]:
+    """Return all sentences: each noun in two templates, then two for each pair of nouns, which differ in the reason.
+
+    `with_noun(template, gender, noun)` inserts a noun with its article; `with_pronoun(text, noun_gender, gender)` then
+    inserts the pronoun of a gender.
+    """
+
+    def item(kind: str, gender: str, noun: str, english: str, text: str) -> Item:
+        return Item(kind, gender, noun, english, *(with_pronoun(text, gender, pronoun) for pronoun in genders))
+
+    items = []
+    for lists, templates in classes:
+        for gender, nouns in zip(genders, lists, strict=True):
+            for i, noun in enumerate(nouns.split(", ")):
+                name, word = noun.rsplit(" ", 1)
+                for english, text in (templates[i % len(templates)], templates[(i + 3) % len(templates)]):
+                    whole = with_noun(text, gender, word)
+                    items.append(item(_kind_of(text), gender, word, english.format(n=name), whole))
+    for nouns, english, text, *meanings in hard:
+        for gender, reason, why in meanings:
+            items.append(item("hard", gender, nouns, english.format(why=reason), text.replace("{why}", why)))
+    return items
+
+
+def _kind_of(template: str) -> str:
+    """Return the pronoun's kind: subject or object of its clause, or in a sentence of its own."""
+    if "{Er}" in template or "{Il}" in template:
+        return "next sentence"
+    return "object" if "{ihn}" in template else "subject"
+
+
+def _with_noun(text: str, gender: str, noun: str) -> str:
+    subject, thing = f"{ARTICLE[gender]} {noun}", f"{ARTICLE_ACCUSATIVE[gender]} {noun}"
+    capitalized = subject[0].upper() + subject[1:]
+    return text.replace("{der}", subject).replace("{Der}", capitalized).replace("{den}", thing)
+
+
+def _with_pronoun(text: str, _: str, gender: str) -> str:
     nominative = NOMINATIVE[gender]
     return text.format(er=nominative, Er=nominative.capitalize(), ihn=ACCUSATIVE[gender])
 
 
-def kind_of(german: str) -> str:
-    """Return the pronoun's kind: subject or object of its clause, or in a sentence of its own."""
-    if "{Er}" in german:
-        return "next sentence"
-    return "object" if "{ihn}" in german else "subject"
-
-
-def plain_items() -> Iterator[Item]:
-    """Return sentences with one noun that "it" can mean; each noun is in two templates."""
-    for lists, templates in CLASSES:
-        for gender, nouns in zip(GENDERS, lists, strict=True):
-            for i, noun in enumerate(nouns.split(", ")):
-                for english, german in (templates[i % len(templates)], templates[(i + 3) % len(templates)]):
-                    yield plain_item(gender, noun, english, german)
-
-
-def plain_item(gender: str, noun: str, english: str, german: str) -> Item:
-    """Fill one template with one noun."""
-    name, word = noun.rsplit(" ", 1)
-    subject, thing = f"{ARTICLE[gender]} {word}", f"{ARTICLE_ACCUSATIVE[gender]} {word}"
-    names = {"der": subject, "Der": subject[0].upper() + subject[1:], "den": thing}
-    whole = german
-    for key, value in names.items():
-        whole = whole.replace("{" + key + "}", value)
-    return Item(kind_of(german), gender, word, english.format(n=name), *(with_pronoun(whole, g) for g in GENDERS))
-
-
-def hard_items() -> Iterator[Item]:
-    """Return two sentences for two nouns that differ only in the reason, which determines the noun."""
-    for nouns, english, german, *meanings in HARD:
-        for gender, reason, grund in meanings:
-            whole = german.format(why=grund)
-            versions = (with_pronoun(whole, g) for g in GENDERS)
-            yield Item("hard", gender, nouns, english.format(why=reason), *versions)
-
-
 def make() -> list[Item]:
-    """Return all sentences."""
-    return [*plain_items(), *hard_items()]
+    """Return all German sentences."""
+    return make_items(CLASSES, HARD, GENDERS, _with_noun, _with_pronoun)
 
 
 def to_text(items: list[Item]) -> str:

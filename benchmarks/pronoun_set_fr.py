@@ -8,9 +8,8 @@ As in the German set, nouns of both genders fill the same templates, and the har
 """
 
 import re
-from collections.abc import Iterator
 
-from pronoun_set import FILES, Item, to_text
+from pronoun_set import FILES, Item, make_items, to_text
 
 GENDERS = ("masculine", "feminine")
 PRONOUN = dict(zip(GENDERS, ("il", "elle"), strict=True))
@@ -294,43 +293,26 @@ HARD: list[tuple[str, str, str, tuple[str, str, str], tuple[str, str, str]]] = [
 ]
 
 
-def _version(text: str, noun: str, pronoun: str) -> str:
-    """Return a French sentence with one pronoun. Words before it agree with the noun, later ones with the pronoun."""
+def _with_noun(text: str, gender: str, noun: str) -> str:
+    named = f"{ARTICLE[gender]} {noun}"
+    return text.replace("{le}", named).replace("{Le}", named[0].upper() + named[1:])
+
+
+def _with_pronoun(text: str, noun_gender: str, gender: str) -> str:
+    """Insert the pronoun of a gender. Words before it agree with the noun, later ones with the pronoun."""
     at = re.search(r"\{[iI]l\}", text)
     assert at, text
     before, after = (
-        re.sub(r"\[(\w+)\|(\w+)\]", rf"\{1 + GENDERS.index(gender)}", part)
-        for part, gender in ((text[: at.start()], noun), (text[at.end() :], pronoun))
+        re.sub(r"\[(\w+)\|(\w+)\]", rf"\{1 + GENDERS.index(agreeing)}", part)
+        for part, agreeing in ((text[: at.start()], noun_gender), (text[at.end() :], gender))
     )
-    word = PRONOUN[pronoun]
+    word = PRONOUN[gender]
     return before + (word.capitalize() if at[0] == "{Il}" else word) + after
 
 
-def _item(kind: str, gender: str, noun: str, english: str, french: str) -> Item:
-    return Item(kind, gender, noun, english, *(_version(french, gender, pronoun) for pronoun in GENDERS))
-
-
 def make() -> list[Item]:
-    """Return all sentences: each noun in two templates, then the hard ones."""
-    return [*_plain_items(), *_hard_items()]
-
-
-def _plain_items() -> Iterator[Item]:
-    for lists, templates in CLASSES:
-        for gender, nouns in zip(GENDERS, lists, strict=True):
-            for i, noun in enumerate(nouns.split(", ")):
-                name, word = noun.rsplit(" ", 1)
-                named = f"{ARTICLE[gender]} {word}"
-                for english, french in (templates[i % len(templates)], templates[(i + 3) % len(templates)]):
-                    whole = french.replace("{le}", named).replace("{Le}", named[0].upper() + named[1:])
-                    kind = "next sentence" if "{Il}" in french else "subject"
-                    yield _item(kind, gender, word, english.format(n=name), whole)
-
-
-def _hard_items() -> Iterator[Item]:
-    for nouns, english, french, *meanings in HARD:
-        for gender, reason, why in meanings:
-            yield _item("hard", gender, nouns, english.format(why=reason), french.replace("{why}", why))
+    """Return all French sentences."""
+    return make_items(CLASSES, HARD, GENDERS, _with_noun, _with_pronoun)
 
 
 if __name__ == "__main__":
