@@ -32,14 +32,13 @@ import ctranslate2
 import numpy as np
 import sacrebleu
 import torch
+from random_models import endless_base
 from transformers import MarianMTModel, logging
 
-from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters import ctranslate2 as to_ctranslate2
 from onehop.converters import huggingface as to_huggingface
 from onehop.decoding import engine as engine_module
 from onehop.decoding.options import SearchOptions
-from onehop.model.transformer import Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
@@ -83,7 +82,7 @@ def on_fixed_lengths(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     engine_module.MORE_THAN_SOURCE = 0  # outputs are as long as the sources
-    stored = random_model()
+    stored = endless_base()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ONEHOP_CACHE"] = folder
         systems = make_systems(stored, Path(folder))
@@ -96,26 +95,6 @@ def on_fixed_lengths(arguments: argparse.Namespace) -> None:
     if arguments.out:
         versions = {m.__name__: m.__version__ for m in (torch, ctranslate2)}
         arguments.out.write_text(json.dumps({"cpu_seconds": rows, "versions": versions}, indent=1) + "\n")
-
-
-def random_model() -> StoredModel:
-    """Build the base shape with a constant in every output vector, by the last norm, that suppresses EOS alone."""
-    draw = np.random.default_rng(1)
-    words = ["".join(map(chr, draw.integers(97, 123, n))) for n in draw.integers(2, 9, 60_000)]
-    texts = [" ".join(words[i : i + 20]) for i in range(0, len(words), 20)]
-    tokenizer = Tokenizer.learn(texts, TokenizerSettings(vocab_size=16_000))
-    settings = Settings(model=ModelSettings())
-    torch.manual_seed(1)
-    model = Transformer(settings.model, tokenizer.vocab_size)
-    with torch.no_grad():
-        direction = torch.randn(settings.model.d_model)
-        direction /= direction.norm()
-        model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(10 * direction)
-        model.embedding.weight[EOS] = -10 * direction
-    weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
-    return StoredModel(
-        settings=settings, tokenizer=tokenizer.model, source="en", target="de", provenance={}, tensors=weights
-    )
 
 
 def make_systems(stored: StoredModel, folder: Path) -> dict[str, Call]:

@@ -18,20 +18,17 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
+from random_models import endless_base, random_words
 
-from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.decoding import engine
 from onehop.experiments.provenance import machine
 from onehop.explorer.content import Explorer
 from onehop.explorer.routes import explorer_routes
 from onehop.explorer.serve import HOST, listening
 from onehop.interpret.tracer import Tracer
-from onehop.model.transformer import Transformer
-from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import write_model
-from onehop.text.tokenizer import EOS, Tokenizer
+from onehop.text.tokenizer import Tokenizer
 
 SENTENCE = "The animal didn't cross the street because it was much too tired."
 TOKENS = 15  # and EOS
@@ -64,32 +61,11 @@ def main() -> None:
 
 
 def random_tracer(folder: Path) -> tuple[Tracer, str]:
-    """Build the base shape with weights that suppress EOS, and a text of this many tokens."""
-    draw = np.random.default_rng(1)
-    words = ["".join(map(chr, draw.integers(97, 123, n))) for n in draw.integers(2, 9, 60_000)]
-    tokenizer = Tokenizer.learn(
-        [" ".join(words[i : i + 20]) for i in range(0, len(words), 20)], TokenizerSettings(vocab_size=16_000)
-    )
-    torch.manual_seed(1)
-    model = Transformer(ModelSettings(), tokenizer.vocab_size)
-    with torch.no_grad():
-        # The last norm adds a direction to every output that suppresses EOS alone.
-        direction = torch.nn.functional.normalize(torch.randn(model.settings.d_model), dim=0)
-        model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(10 * direction)
-        model.embedding.weight[EOS] = -10 * direction
+    """Return an endless model of the base shape, and a text of this many tokens."""
     engine.MORE_THAN_SOURCE = 1
-    write_model(
-        folder / "base.safetensors",
-        StoredModel(
-            settings=Settings(model=model.settings),
-            tokenizer=tokenizer.model,
-            source="en",
-            target="de",
-            provenance={},
-            tensors={name: p.detach().numpy() for name, p in model.named_parameters()},
-        ),
-    )
-    return Tracer.load(folder / "base.safetensors", "cpu"), text_of(tokenizer, words)
+    stored = endless_base()
+    write_model(folder / "base.safetensors", stored)
+    return Tracer.load(folder / "base.safetensors", "cpu"), text_of(Tokenizer(stored.tokenizer), random_words())
 
 
 def text_of(tokenizer: Tokenizer, words: list[str]) -> str:

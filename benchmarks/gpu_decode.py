@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from random_models import endless
 from safetensors.numpy import save
 
 from onehop.config import ModelSettings
@@ -210,17 +211,6 @@ def make_systems(
             read = MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=dtype)
             systems[f"Hugging Face {name}"] = Marian(read.eval().to(device))
     return systems
-
-
-def endless(settings: ModelSettings, vocab: int) -> Transformer:
-    """Put a constant into every output vector, by the last norm, that suppresses EOS alone."""
-    model = Transformer(settings, vocab)
-    with torch.no_grad():
-        direction = torch.randn(settings.d_model)
-        direction /= direction.norm()
-        model.decoder.layers[-1].feed_add_norm.norm.bias.copy_(10 * direction)
-        model.embedding.weight[EOS] = -10 * direction
-    return model
 
 
 def copy_of(model: Transformer) -> Transformer:

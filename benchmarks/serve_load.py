@@ -33,10 +33,12 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import httpx
+from random_models import endless_base
 
 from onehop.decoding import engine as engine_module
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
+from onehop.storage.model_io import write_model
 from onehop.storage.registry import find_model
 
 MISBEHAVIOURS = ("hang up", "garbage", "slow", "giant")
@@ -57,23 +59,15 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("ONEHOP_CACHE", folder)
-        model = find_model(arguments.model) if arguments.model else random_model(Path(folder))
+        if arguments.model:
+            model = find_model(arguments.model)
+        else:
+            engine_module.MORE_THAN_SOURCE = 0  # here and in the server: outputs are as long as the sources
+            model = write_model(Path(folder) / "model.safetensors", endless_base())
         result = measure(model, arguments)
     print(json.dumps(result, indent=1))
     if arguments.out:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-
-
-def random_model(folder: Path) -> Path:
-    """Build the base shape with weights that never end a sentence before the maximum length, here and in the server."""
-    import decode_speed
-
-    from onehop.storage.model_io import write_model
-
-    engine_module.MORE_THAN_SOURCE = 0
-    file = folder / "model.safetensors"
-    write_model(file, decode_speed.random_model())
-    return file
 
 
 def sentences(model: Path, arguments: argparse.Namespace) -> list[str]:
