@@ -14,7 +14,6 @@ import json
 import os
 import statistics
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from random_models import endless_base, random_words
 from onehop.decoding import engine
 from onehop.experiments.provenance import machine
 from onehop.explorer.content import Explorer
-from onehop.explorer.routes import explorer_routes
-from onehop.explorer.serve import HOST, listening
 from onehop.interpret.tracer import Tracer
 from onehop.storage.model_io import write_model
 from onehop.text.tokenizer import Tokenizer
@@ -95,28 +92,16 @@ def trace_times(tracer: Tracer, text: str, rounds: int) -> dict[str, float | int
 
 def page_times(explorer: Explorer, text: str, folder: Path, rounds: int) -> dict[str, float | int]:
     """Return the page's size and the seconds to its first figure."""
-    import uvicorn
-    from playwright.sync_api import sync_playwright
-    from starlette.applications import Starlette
+    from browser import chromium, served
 
     began = time.perf_counter()
     html = explorer.alone(text)
     times: dict[str, float | int] = {"made with 12 edits, s": time.perf_counter() - began, "bytes": len(html.encode())}
     (folder / "page.html").write_text(html, encoding="utf-8")
-    bound = listening(0)
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=explorer_routes(lambda: explorer)), log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-    thread.start()
-    addresses = {"served": f"http://{HOST}:{bound.getsockname()[1]}/", "from a file": f"file://{folder}/page.html"}
-    with sync_playwright() as p:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=options)
-        for home, address in addresses.items():
+    with served(explorer) as served_at, chromium() as browser:
+        for home, address in {"served": served_at, "from a file": f"file://{folder}/page.html"}.items():
             found = [first_picture(browser, address) for _ in range(rounds)]
             times[f"first picture {home}, s"] = statistics.median(found)
-        browser.close()
-    server.should_exit = True
-    thread.join(10)
     return times
 
 

@@ -8,13 +8,12 @@ A state for the address may follow:
     python benchmarks/explorer_pictures.py page.html pictures/ "role=cross&layer=6&head=3"
 """
 
-import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from browser import chromium
+from playwright.sync_api import Browser
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 WIDTHS = (1280, 390)
 SCHEMES = ("light", "dark")
 
@@ -33,12 +32,10 @@ def take(browser: Browser, address: str, width: int, scheme: str, folder: Path) 
 def main(file: str, folder: str, state: str = "") -> None:
     out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+    with chromium() as browser:
         for width in WIDTHS:
             for scheme in SCHEMES:
                 take(browser, f"{Path(file).resolve().as_uri()}#{state}", width, scheme, out)
-        browser.close()
 
 
 if __name__ == "__main__":

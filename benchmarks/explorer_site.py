@@ -15,13 +15,12 @@ import functools
 import http.server
 import json
 import os
-import shutil
 import tempfile
 import threading
 from pathlib import Path
 
 import numpy as np
-from playwright.sync_api import sync_playwright
+from browser import chromium
 
 from onehop.experiments.provenance import machine
 from onehop.explorer.content import Explorer
@@ -31,7 +30,6 @@ from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
 from onehop.storage.registry import find_model
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 COMPARED = 5
 LONG = " ".join(["The animal didn't cross the wide street because it was much too tired to walk any further."] * 5)
 SWEPT = "The animal didn't cross the street because it was too tired."
@@ -99,9 +97,8 @@ def main() -> None:
 def visit(site: Path, texts: list[str]) -> dict:
     """Measure two visits, and trace every sentence with the network cut."""
     handler = functools.partial(Quiet, directory=site)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as playwright:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, chromium() as browser:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         context.add_init_script(CLOCK)
         page = context.new_page()
@@ -116,7 +113,6 @@ def visit(site: Path, texts: list[str]) -> dict:
         found = [page.evaluate(ASK, [text, i < COMPARED]) for i, text in enumerate(texts)]
         times["heads_seconds"] = page.evaluate(SWEEP, SWEPT + " ")  # the space avoids the stored example
         times["words_85_seconds"] = page.evaluate(ASK, [LONG, False])["seconds"]
-        browser.close()
         server.shutdown()
     return {"times": times, "found": found}
 

@@ -12,24 +12,17 @@ too. Each result is printed and written to -o at once. The same command with the
 import argparse
 import json
 import os
-import shutil
 import statistics
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import uvicorn
-from playwright.sync_api import sync_playwright
-from starlette.applications import Starlette
+from browser import chromium, served
 
 from onehop.experiments.provenance import machine
 from onehop.explorer.content import Explorer
-from onehop.explorer.routes import explorer_routes
-from onehop.explorer.serve import HOST, listening
 from onehop.interpret.tracer import Tracer
 
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 SENTENCE = "The animal didn't cross the street because it was too tired, "
 LONG = (SENTENCE + "and the dog that had followed it all day lay down beside it in the grass. ") * 4
 LONG = " ".join(LONG.split()[:85])
@@ -67,20 +60,12 @@ def main() -> None:
     asked = parser.parse_args()
     results = Results.open(asked.out, {"model": asked.model, "steps": asked.steps})
     explorer = Explorer(Tracer.load(asked.model, "cpu"))
-    bound = listening(0)
-    server = uvicorn.Server(uvicorn.Config(Starlette(routes=explorer_routes(lambda: explorer)), log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
-    thread.start()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+    with served(explorer) as address, chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(300_000)
-        page.goto(f"http://{HOST}:{bound.getsockname()[1]}/")
+        page.goto(address)
         page.wait_for_selector("#page[data-ready]")
         measure(page, results, asked)
-        browser.close()
-    server.should_exit = True
-    thread.join(10)
 
 
 def measure(page, results: "Results", asked: argparse.Namespace) -> None:
