@@ -21,15 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from pronoun_set import ACCUSATIVE, FILES, NOMINATIVE, Item, read
 from pronoun_set_fr import PRONOUN
 
 from onehop.decoding.options import SearchOptions
-from onehop.decoding.torch_engine import padded
-from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.text.tokenizer import BOS, PAD, Tokenizer
 
 FORMS = {"de": (NOMINATIVE, ACCUSATIVE), "fr": (PRONOUN, {})}  # as subject and as object
 KINDS = ("subject", "object", "next sentence", "hard")
@@ -52,16 +48,10 @@ class Answer:
 # --- the probability of a given translation -------------------------------------------------------------------
 
 
-@torch.inference_mode()
-def log_probabilities(model: Transformer, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> list[float]:
-    """Return the log-probability of each target given its source, EOS included."""
-    device = next(model.parameters()).device
-    sources = padded(tokenizer.encode_batch([src for src, _ in pairs])).to(device)
-    targets = padded([[BOS, *ids] for ids in tokenizer.encode_batch([tgt for _, tgt in pairs])]).to(device)
-    labels = targets[:, 1:]
-    found = model.log_probabilities(Tokens.padded(sources, PAD), Tokens.padded(targets[:, :-1], PAD)).double()
-    each = found.gather(-1, labels[..., None])[..., 0].masked_fill(labels == PAD, 0.0)
-    return [float(x) for x in each.sum(-1)]
+def log_probabilities(translator: SentenceTranslator, pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """Return torch's log-probability of each target given its source, EOS included."""
+    sources, targets = (translator.tokenizer.encode_batch(texts) for texts in zip(*pairs, strict=True))
+    return list(map(sum, translator.reference.score(sources, targets)))
 
 
 def contrastive(translator: SentenceTranslator, items: Sequence[Item]) -> Iterator[Answer]:
@@ -69,7 +59,7 @@ def contrastive(translator: SentenceTranslator, items: Sequence[Item]) -> Iterat
     for first in range(0, len(items), SENTENCES):
         some = items[first : first + SENTENCES]
         pairs = [(item.english, version) for item in some for version in item.versions.values()]
-        scores = iter(log_probabilities(translator.model, translator.tokenizer, pairs))
+        scores = iter(log_probabilities(translator, pairs))
         for item in some:
             by_gender = dict(zip(item.versions, scores, strict=False))
             yield Answer(item, max(by_gender, key=by_gender.__getitem__))
@@ -78,7 +68,7 @@ def contrastive(translator: SentenceTranslator, items: Sequence[Item]) -> Iterat
 # --- the pronoun of a free translation ------------------------------------------------------------------------
 
 
-def pronoun_in(text: str, item: Item, language: str = "de") -> str | None:
+def pronoun_in(text: str, item: Item, language: str) -> str | None:
     """Return the gender of the one pronoun after the noun, if the noun is the expected one."""
     places = [re.search(rf"\b{noun}", text) for noun in item.noun.split(", ")]
     if None in places:
@@ -98,10 +88,11 @@ def begin_small(text: str) -> str:
 # --- the report -----------------------------------------------------------------------------------------------
 
 
-def interval(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
+def interval(right: int, of: int) -> tuple[float, float]:
     """Return Wilson's 95% interval of a proportion."""
     if of == 0:
         return 0.0, 1.0
+    z = 1.96
     p, spread = right / of, z * z / of
     middle = (p + spread / 2) / (1 + spread)
     half = z * math.sqrt(p * (1 - p) / of + spread / (4 * of)) / (1 + spread)

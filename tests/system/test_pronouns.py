@@ -128,7 +128,7 @@ def test_probabilities_are_those_of_the_sentences_one_by_one(scored, model_file)
         with torch.inference_mode():
             found = translator.model(source, target).log_softmax(-1)[0]
         expected.append(sum(float(row[i]) for row, i in zip(found, given, strict=True)))
-    found = scored.log_probabilities(translator.model, translator.tokenizer, pairs)
+    found = scored.log_probabilities(translator, pairs)
     assert found == pytest.approx(expected, abs=1e-4)
     assert max(found) < -5
 
@@ -136,11 +136,8 @@ def test_probabilities_are_those_of_the_sentences_one_by_one(scored, model_file)
 def test_the_most_probable_version_is_chosen(made, scored, monkeypatch):
     """A model that always finds the feminine one best is right on a third, and on all feminine ones."""
     items = made.read()
-    monkeypatch.setattr(
-        scored, "log_probabilities", lambda model, tokenizer, pairs: [-2.0, -1.0, -3.0] * (len(pairs) // 3)
-    )
-    translator = type("T", (), {"model": None, "tokenizer": None})()
-    found = scored.summary(list(scored.contrastive(translator, items)))
+    monkeypatch.setattr(scored, "log_probabilities", lambda translator, pairs: [-2.0, -1.0, -3.0] * (len(pairs) // 3))
+    found = scored.summary(list(scored.contrastive(None, items)))
     assert found["all"]["accuracy"] == pytest.approx(1 / 3)
     assert (found["feminine"]["accuracy"], found["neuter"]["accuracy"]) == (1.0, 0.0)
     assert found["all"]["chosen"] == {"masculine": 0, "feminine": found["all"]["sentences"], "neuter": 0}
@@ -166,7 +163,7 @@ def test_the_most_probable_version_is_chosen(made, scored, monkeypatch):
 )
 def test_the_pronoun_of_a_translation_is_found(made, scored, kind, noun, text, gender):
     item = made.Item(kind, "feminine", noun, "", "", "", "")
-    assert scored.pronoun_in(text, item) == gender
+    assert scored.pronoun_in(text, item, "de") == gender
 
 
 @pytest.mark.parametrize("language", ["de", "fr"])
@@ -214,8 +211,7 @@ def test_a_model_without_a_set_is_refused_in_one_line(scored, monkeypatch, capsy
 def test_french_choices_are_between_two(made, scored, monkeypatch):
     """A model that always finds the feminine version best is right on half."""
     items = made.read("fr")
-    monkeypatch.setattr(scored, "log_probabilities", lambda model, tokenizer, pairs: [-2.0, -1.0] * (len(pairs) // 2))
-    translator = type("T", (), {"model": None, "tokenizer": None})()
-    found = scored.summary(list(scored.contrastive(translator, items)))
+    monkeypatch.setattr(scored, "log_probabilities", lambda translator, pairs: [-2.0, -1.0] * (len(pairs) // 2))
+    found = scored.summary(list(scored.contrastive(None, items)))
     assert found["all"]["accuracy"] == pytest.approx(1 / 2)
     assert found["all"]["chosen"] == {"masculine": 0, "feminine": found["all"]["sentences"]}
