@@ -16,14 +16,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float
 
-from onehop.decoding.torch_engine import padded
-from onehop.model.taps import watch
-from onehop.model.transformer import Tokens, Transformer
+from onehop.experiments.sentence_attention import attention_weights
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.text.tokenizer import BOS, PAD, Tokenizer
+from onehop.text.tokenizer import Tokenizer
 
 WORD = re.compile(r"[^\s]*[^\s\W]")
 TELLS = re.compile(r"[\dA-ZÄÖÜ]")
@@ -55,7 +52,8 @@ def measure(translator: SentenceTranslator, src: Path, tgt: Path, most: int) -> 
         known = list(anchors(translator.tokenizer, source_ids, target_ids))
         if not known:
             continue
-        weights = cross_attention(translator.model, source_ids, target_ids)
+        cross = attention_weights(translator.model, source_ids, target_ids)["cross"]
+        weights: Weights = cross[..., : len(source_ids)].numpy()
         tokens += len(known)
         for way, matrix in ways(weights):
             strongest = matrix.argmax(axis=1)
@@ -86,21 +84,6 @@ def words(tokenizer: Tokenizer, ids: Sequence[int]) -> dict[str, list[list[int]]
         inside = [i for i, (begin, end) in enumerate(spans) if begin < match.end() and end > match.start()]
         found.setdefault(match.group(), []).append(inside)
     return found
-
-
-@torch.inference_mode()
-def cross_attention(model: Transformer, source: Sequence[int], target: Sequence[int]) -> Weights:
-    """Return the weights of all layers and heads while the target is written, with one more row for EOS."""
-    kept = []
-
-    def keep(name: str, value: torch.Tensor) -> torch.Tensor:
-        if name.startswith("decoder.") and name.endswith(".cross_attention.weights"):
-            kept.append(value[0, :, :, : len(source)].float().numpy())
-        return value
-
-    tgt = torch.tensor([[BOS, *target]])
-    watch(model, keep)(Tokens.padded(padded([list(source)]), PAD), Tokens.padded(tgt, PAD))
-    return np.stack(kept)
 
 
 def ways(weights: Weights) -> Iterator[tuple[str, Float[np.ndarray, "target source"]]]:

@@ -143,7 +143,7 @@ def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Ta
     for text, query, key in examples:
         ids = tracer.translator.tokenizer.encode(text)
         wanted = word_pair(query, key, tracer.pieces(with_source_end(tracer.model, ids)))
-        tally.add(attention_weights(tracer, ids, [])["encoder"], wanted, causal=False)
+        tally.add(attention_weights(tracer.model, ids, [])["encoder"], wanted, causal=False)
     return tally
 
 

@@ -50,7 +50,7 @@ def _bucket_scores(tracer: Tracer, bucket: int, pairs: Sequence[Pair]) -> Json:
     encode = tracer.translator.tokenizer.encode
     output_tokens, reference_tokens = (sum(len(encode(text)) for text in side) for side in (texts, references))
     attentions = [
-        attention_weights(tracer, encode(source), encode(text))
+        attention_weights(tracer.model, encode(source), encode(text))
         for source, text in zip(sources[:_ENTROPY_SENTENCES], texts, strict=False)
     ]
     return {

@@ -15,6 +15,7 @@ from onehop.interpret.ablations import ROLES, Role, parse_attention_name
 from onehop.interpret.recorded_search import teacher_forced
 from onehop.interpret.tracer import Tracer
 from onehop.model.taps import watch
+from onehop.model.transformer import Transformer
 from onehop.text.tokenizer import BOS, WORD_MARK
 
 GREEDY = SearchOptions(beam=1)
@@ -39,12 +40,12 @@ def sentence_attention(tracer: Tracer, text: str) -> SentenceAttention:
         tracer.pieces(with_source_end(tracer.model, source)),
         tracer.pieces([BOS, *target]),
         translation,
-        attention_weights(tracer, source, target),
+        attention_weights(tracer.model, source, target),
     )
 
 
 @torch.inference_mode()
-def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[int]) -> dict[Role, Weights]:
+def attention_weights(model: Transformer, source: Sequence[int], target: Sequence[int]) -> dict[Role, Weights]:
     """The weights of every head for one sentence and its translation, with special tokens."""
     layers: dict[Role, list[Tensor]] = {role: [] for role in ROLES}
 
@@ -54,7 +55,7 @@ def attention_weights(tracer: Tracer, source: Sequence[int], target: Sequence[in
             layers[attention.role].append(value[0])
         return value
 
-    teacher_forced(watch(tracer.model, record), source, target)
+    teacher_forced(watch(model, record), source, target)
     return {role: torch.stack(weights).float().cpu() for role, weights in layers.items()}
 
 
@@ -90,7 +91,7 @@ def token_indices(word: str, tokens: Sequence[str]) -> list[int]:
     return []
 
 
-def best_heads(values: Float[Tensor, "layer head"], count: int = 5) -> list[tuple[int, int]]:
-    """The layers and heads of the largest values."""
-    order = values.flatten().argsort(descending=True)[:count].tolist()
+def best_heads(values: Float[Tensor, "layer head"]) -> list[tuple[int, int]]:
+    """The layers and heads of the five largest values."""
+    order = values.flatten().argsort(descending=True)[:5].tolist()
     return [divmod(i, values.shape[1]) for i in order]

@@ -18,7 +18,7 @@ def test_pieces_make_words():
 
 
 def test_attention_is_looked_at_with_both_marks(tracer):
-    weights = attention_weights(tracer, [5, 6], [7])
+    weights = attention_weights(tracer.model, [5, 6], [7])
     assert {role: tuple(w.shape) for role, w in weights.items()} == {
         "encoder": (1, 2, 3, 3),
         "decoder": (2, 2, 2, 2),
