@@ -24,7 +24,7 @@ from onehop.storage.cache import cache_root, entries
 
 # Instructions that the engines use if the CPU has them.
 _CPU_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
-THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
+_THREADS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY")
 CPU_INFO = Path("/proc/cpuinfo")
 NVIDIA = Path("/proc/driver/nvidia")
 _CPU_TORCH = "https://download.pytorch.org/whl/cpu"
@@ -108,7 +108,7 @@ def processor() -> Iterator[str]:
     yield facts.get("model name", platform.processor() or platform.machine())
     features = (facts.get("flags") or facts.get("Features") or "").split()
     yield f"features: {' '.join(f for f in _CPU_FEATURES if f in features) or 'none that matter, or not known'}"
-    variables = "".join(f", {name}={os.environ[name]}" for name in THREADS if name in os.environ)
+    variables = "".join(f", {name}={os.environ[name]}" for name in _THREADS if name in os.environ)
     yield f"{available_cores()} of {os.cpu_count()} cores{variables}"
 
 

@@ -26,8 +26,8 @@ _paper_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The pape
 app.add_typer(_demo_app, name="demo", rich_help_panel="Look inside")
 app.add_typer(_paper_app, name="paper", rich_help_panel=_PANEL)
 
-KeptFolder = Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")]
-PaperOut = Annotated[
+_KeptFolder = Annotated[Path | None, typer.Option("-o", "--out", help="Keep data, run, model and picture here.")]
+_PaperOut = Annotated[
     Path | None, typer.Option("-o", "--out", help="The folder for table, picture and raw numbers. Default: none.")
 ]
 
@@ -57,7 +57,7 @@ def demo(
 
 
 @_demo_app.command(name="reverse")
-def demo_reverse(folder: KeptFolder = None) -> None:
+def demo_reverse(folder: _KeptFolder = None) -> None:
     """Train a small Transformer in under a minute to reverse digits, and translate with it."""
     from onehop.experiments import reverse
 
@@ -76,7 +76,7 @@ def demo_captions(
 
 @_demo_app.command(name="digits")
 def demo_digits(
-    folder: KeptFolder = None,
+    folder: _KeptFolder = None,
     changes: Changes = None,
     device: Device = None,
     threads: Threads = None,
@@ -95,7 +95,7 @@ def demo_digits(
 
 @_paper_app.command(name="table1")
 def paper_table1(
-    out: PaperOut = None,
+    out: _PaperOut = None,
     longest: Annotated[int, typer.Option(min=256, help="Greatest length.")] = 2048,
     widest: Annotated[int, typer.Option(min=128, help="Greatest width.")] = 512,
     repeats: Annotated[int, typer.Option(min=1, help="Number of runs; the fastest counts.")] = 5,
@@ -130,7 +130,7 @@ def paper_family(
 def paper_heads(
     source: Annotated[Path, typer.Option(help="Sentences, one per line.")],
     reference: Annotated[Path, typer.Option(help="Their reference translations.")],
-    out: PaperOut = None,
+    out: _PaperOut = None,
     model: ModelName = None,
     sentences: Annotated[int, typer.Option(min=1, help="How many.")] = 300,
     device: Device = None,

@@ -21,7 +21,7 @@ from onehop.errors import SettingsError, require
 
 _PANEL = "Look inside"
 
-Limit = Annotated[int, typer.Option(min=1, help="Maximum megabytes of tensors; a long sentence needs more.")]
+_Limit = Annotated[int, typer.Option(min=1, help="Maximum megabytes of tensors; a long sentence needs more.")]
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -32,7 +32,7 @@ def trace(
     edits: Edits = None,
     beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
     alpha: Alpha = None,
-    limit: Limit = 32,
+    limit: _Limit = 32,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
@@ -69,7 +69,7 @@ def explore(
         str | None, typer.Option(**NAME_OR_FILE, help="A second model of the same languages, shown beside the first.")
     ] = None,
     edits: Edits = None,
-    limit: Limit = 32,
+    limit: _Limit = 32,
     patches: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Images to show: the patches.json of onehop demo digits.")
     ] = None,

@@ -46,7 +46,7 @@ def stdin_windows() -> Iterator[Window]:
     return windows("standard input", arriving(sys.stdin.buffer), wait=False)
 
 
-def check_readable(files: Sequence[Path]) -> None:
+def _check_readable(files: Sequence[Path]) -> None:
     """Refuse a missing or unreadable file before the first one is translated."""
     for file in files:
         if not file.exists():
@@ -94,7 +94,7 @@ class LineInputs:
     """The lines of a text, else of files, else of standard input."""
 
     def __init__(self, text: str | None, files: Sequence[Path], out: Path | None, *, workers: int, gpu: bool) -> None:
-        check_readable(files)
+        _check_readable(files)
         if out is not None and out.is_file() and any(out.samefile(file) for file in files):
             raise TextError(f"{out} is also an input.", "Give another -o.")
         self.text, self.files, self.out, self.workers, self.gpu = text, files, out, workers, gpu

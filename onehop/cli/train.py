@@ -27,7 +27,7 @@ from onehop.errors import SettingsError, TextError, check_folder, require
 
 _PANEL = "Make a model"
 
-RunFolder = Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")]
+_RunFolder = Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")]
 
 
@@ -110,7 +110,7 @@ def _with_files(settings: Settings, files: list[str], languages: str | None) -> 
 @app.command(rich_help_panel=_PANEL)
 def train(
     settings: SettingsArgument,
-    out: RunFolder,
+    out: _RunFolder,
     store: Annotated[Path | None, typer.Option(help="A store that `onehop prepare` made.")] = None,
     data: Annotated[
         Path | None,
@@ -179,7 +179,7 @@ def finetune(
         list[str],
         typer.Argument(help="Aligned files such as mine.en mine.de, or files with both sides: TSV, CSV, JSONL, TMX …"),
     ],
-    out: RunFolder,
+    out: _RunFolder,
     valid: Annotated[
         list[str] | None, typer.Option(help="Validation pairs. Default: some are split off. Repeatable.")
     ] = None,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PANEL = "Use a model"
 
-ComputeOption = Annotated[
+_ComputeOption = Annotated[
     Literal["int8", "float32", "bfloat16", "float16"] | None,
     typer.Option(help="Default: int8 for CTranslate2, float32 for torch."),
 ]
@@ -112,7 +112,7 @@ def translate(
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Maximum sentences per batch. Default: by tokens.")
     ] = None,
-    compute: ComputeOption = None,
+    compute: _ComputeOption = None,
     engine: Annotated[
         Literal["auto", "ctranslate2", "torch"],
         typer.Option(help="auto: CTranslate2 on a CPU, torch on a GPU or for its options."),
@@ -312,7 +312,7 @@ def evaluate(
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples.")] = 1000,
     worst: Annotated[int, typer.Option(min=0, help="Number of worst sentences to show.")] = 5,
     beam: Annotated[int, typer.Option(min=1, help="Width of the beam of --model; 1: greedy.")] = 4,
-    compute: ComputeOption = None,
+    compute: _ComputeOption = None,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     threads: Threads = None,

@@ -31,7 +31,7 @@ from onehop.storage.number_formats import Int8Rows, Tensor
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import BOS, EOS, UNK, Tokenizer, normalise
 
-_METADATA, _WEIGHTS, PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
+_METADATA, _WEIGHTS, _PIECES = "metadata.json", "model/model.bin", "sentencepiece.model"
 _VOCABULARIES = ("model/shared_vocabulary.json", "model/shared_vocabulary.txt")
 _LARGEST_FILE = 1 << 32  # maximum bytes of a file in a package: CTranslate2's sizes have 32 bits
 _LARGEST_RATIO = 200  # maximum compression ratio: weights compress far less
@@ -154,7 +154,7 @@ def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
     if unk is None or eos is None or bos is None:
         raise ExportError(f"{name} lacks one of the special tokens {', '.join(_MARKS.values())}.", _AGAIN)
     pad = next((ids[mark] for mark in (_MARKS["pad"], "<pad>") if mark in ids), unk)
-    model = _required(read, PIECES)
+    model = _required(read, _PIECES)
     return joint_pieces(model, model, ids, (pad, unk, bos, eos))
 
 
@@ -368,7 +368,7 @@ class ArgosOriginal:
         self.rows, self.tokenizer = imported.rows, Tokenizer(imported.stored.tokenizer)
         self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
         spm: Any = importlib.import_module("sentencepiece")
-        self.pieces = spm.SentencePieceProcessor(model_proto=_required(read, PIECES))
+        self.pieces = spm.SentencePieceProcessor(model_proto=_required(read, _PIECES))
 
     def translate(self, text: str) -> str:
         """Translate with the package's own tokenizer."""

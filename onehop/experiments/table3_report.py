@@ -12,7 +12,7 @@ from onehop.experiments.table3 import ROWS, Row
 
 
 @dataclass(frozen=True)
-class Finding:
+class _Finding:
     """A finding of section 6.2, and the row and metric to judge it against the base."""
 
     text: str
@@ -22,18 +22,18 @@ class Finding:
 
 
 FINDINGS = (
-    Finding("one head is worse", "heads-1/8", "bleu", "less"),
-    Finding("too many heads are worse", "heads-4", "bleu", "less"),
-    Finding("a small d_k is worse", "key-width-1/4", "bleu", "less"),
-    Finding("fewer layers are worse", "layers-1/3", "bleu", "less"),
-    Finding("a narrower model is worse", "width-1/2", "bleu", "less"),
-    Finding("a wider model is better", "width-2", "bleu", "more"),
-    Finding("a wider feed-forward network is better", "inner-2", "bleu", "more"),
-    Finding("without dropout it is worse", "dropout-0", "bleu", "less"),
-    Finding("without label smoothing BLEU is worse", "smoothing-0", "bleu", "less"),
-    Finding("… and perplexity better", "smoothing-0", "perplexity", "less"),
-    Finding("learned positions are as good", "learned-positions", "bleu", "the same"),
-    Finding("the big model is better", "big", "bleu", "more"),
+    _Finding("one head is worse", "heads-1/8", "bleu", "less"),
+    _Finding("too many heads are worse", "heads-4", "bleu", "less"),
+    _Finding("a small d_k is worse", "key-width-1/4", "bleu", "less"),
+    _Finding("fewer layers are worse", "layers-1/3", "bleu", "less"),
+    _Finding("a narrower model is worse", "width-1/2", "bleu", "less"),
+    _Finding("a wider model is better", "width-2", "bleu", "more"),
+    _Finding("a wider feed-forward network is better", "inner-2", "bleu", "more"),
+    _Finding("without dropout it is worse", "dropout-0", "bleu", "less"),
+    _Finding("without label smoothing BLEU is worse", "smoothing-0", "bleu", "less"),
+    _Finding("… and perplexity better", "smoothing-0", "perplexity", "less"),
+    _Finding("learned positions are as good", "learned-positions", "bleu", "the same"),
+    _Finding("the big model is better", "big", "bleu", "more"),
 )
 
 
@@ -47,7 +47,7 @@ def verdict(says: str, ours: Sequence[float], base: Sequence[float]) -> str:
     return "within the spread" if side == "the same" else "does not hold"
 
 
-def judged(table: Json) -> Iterator[tuple[Finding, float, float, str]]:
+def judged(table: Json) -> Iterator[tuple[_Finding, float, float, str]]:
     """Each finding whose row was trained: the paper's difference to the base, ours, and the verdict."""
     results = {result.row.name: result for result in _results(table)}
     base = results["base"]

@@ -96,7 +96,7 @@ class Explorer:
         Decoding base64 in a JSON text of 40 MB would stop the page for a second. `on_translation` is called before with
         what the top of the page needs.
         """
-        trace = self.traced(text, edits, on_step, lambda first: on_translation(opening_of(first)))
+        trace = self.traced(text, edits, on_step, lambda first: on_translation(_opening_of(first)))
         tensors, buffer = lay_out({name: t for name, t in trace.tensors.items() if is_shown(name, trace.header)})
         header = {"trace": {**trace.header, "tensors": tensors}, "bytes": len(buffer)}
         return [json.dumps(header, ensure_ascii=False, allow_nan=False).encode() + b"\n", buffer]
@@ -271,10 +271,10 @@ class Explorer:
 def first_picture(trace: Trace) -> tuple[Json, str]:
     """A trace's header with the tensor that the top of the page needs, and the tensors of all figures in base64."""
     shown = pack({name: tensor for name, tensor in trace.tensors.items() if is_shown(name, trace.header)})
-    return {**opening_of(trace), "tensors": shown["tensors"]}, shown["blob"]
+    return {**_opening_of(trace), "tensors": shown["tensors"]}, shown["blob"]
 
 
-def opening_of(trace: Trace) -> Json:
+def _opening_of(trace: Trace) -> Json:
     """A trace's header with the one tensor that the top of the page needs."""
     aligning = f"decoder.layers.{trace.header['aligner']['layer']}.cross_attention.weights"
     return {**trace.header, "tensors": {}, "opening": pack({aligning: trace.tensors[aligning]})}

@@ -22,7 +22,7 @@ from onehop.storage.model_io import read_unchanged, write_model
 from onehop.text.tokenizer import Tokenizer
 
 MODEL, DESCRIPTION, EXAMPLE = "model.safetensors", "model.json", "example.json"
-BPE, UNKNOWN = 2, " \u2047 "  # SentencePiece's code for BPE, and its text for an unknown token
+BPE, _UNKNOWN = 2, " \u2047 "  # SentencePiece's code for BPE, and its text for an unknown token
 
 
 def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
@@ -45,7 +45,7 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
         described = {**description(explorer), **rules, "bytes": (beside / MODEL).stat().st_size}
         (beside / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
         (beside / EXAMPLE).write_text(json.dumps(late), encoding="utf-8")
-        (beside / "index.html").write_text(page_of(explorer, first), encoding="utf-8")
+        (beside / "index.html").write_text(_page_of(explorer, first), encoding="utf-8")
         size = sum(file.stat().st_size for file in beside.rglob("*") if file.is_file())
         with contextlib.suppress(FileNotFoundError):
             folder.rmdir()
@@ -64,7 +64,7 @@ def _example(explorer: Explorer) -> tuple[Json, Json]:
     return first, {"blob": blob, "heads": explorer.swept(explorer.opening, (), len(first["source"]["ids"]))}
 
 
-def page_of(explorer: Explorer, example: Json) -> str:
+def _page_of(explorer: Explorer, example: Json) -> str:
     """index.html. A static server sends no headers of ours, so the policy is in a meta element."""
     html = served_page({"backend": "local", **explorer.constant(), "trace": example})
     policy = policy_of(html).replace("; frame-ancestors 'self'", "; worker-src 'self'")
@@ -119,7 +119,7 @@ def tokenizer_rules(tokenizer: Tokenizer) -> Json:
             "Use onehop explore or its --export, or give a model that onehop has trained.",
         )
     pieces = [_piece(dict(_fields(value))) for number, value in parts if number == 1]
-    return {"pieces": pieces, "unknown": trainer.get(44, UNKNOWN.encode()).decode()}
+    return {"pieces": pieces, "unknown": trainer.get(44, _UNKNOWN.encode()).decode()}
 
 
 def _piece(fields: dict[int, Any]) -> tuple[str, float, int]:

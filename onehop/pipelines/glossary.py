@@ -18,7 +18,7 @@ from onehop.text.tokenizer import Tokenizer, normalise
 _WORD_START, _WORD_END = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
 # A statement without "you" has no form of address. Models saw no tag on it in training, and would insert a "Sie".
 YOU = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.IGNORECASE)
-STATEMENT = re.compile(
+_STATEMENT = re.compile(
     r"(?:I|we|he|she|it|they|the|an?|this|that|these|those|there|my|our|his|her|their|its|who|what|when|where|why|how)\b",
     re.IGNORECASE,
 )
@@ -100,7 +100,7 @@ class Terms:
             for begin, end, term in reversed(self.occurrences(text)):
                 if begin == 0 or text[begin - 1] == " ":  # a tag's token includes the space before it
                     tagged = f"{tagged[:begin]}<term> {text[begin:end]} <as> {term.target} </term>{tagged[end:]}"
-        is_addressed = YOU.search(text) or not STATEMENT.match(text)
+        is_addressed = YOU.search(text) or not _STATEMENT.match(text)
         if self.formality and is_addressed and tokenizer.knows_tag(f"<{self.formality}>"):
             tagged = f"<{self.formality}> {tagged}"
         return None if tagged == text else tagged

@@ -34,7 +34,7 @@ def html_plan(pipeline: LinePipeline, documents: Sequence[str], variants: int = 
     all_flows = [flow for pieces in parsed for flow in flows(pieces)]
     segments = [pipeline.segments(model_text(flow)) for flow in all_flows]
     for flow, flow_segments in zip(all_flows, segments, strict=True):
-        check_markup(flow, flow_segments)
+        _check_markup(flow, flow_segments)
     sentences = yield from pipeline.search_plan(segments)
     results: list[list[Result]] = [[] for _ in documents]
     for n in range(variants):
@@ -124,7 +124,7 @@ def align_flows(
     ]
 
 
-def check_markup(flow: Flow, segments: Sequence[Segment]) -> None:
+def _check_markup(flow: Flow, segments: Sequence[Segment]) -> None:
     """Raise TooMuchMarkup, before a translation, if a sentence has more marks than `render_flow` can place."""
     for _, _, segment, inside in _marked_segments(flow, segments):
         if inside and any(map(str.isalpha, segment.text)):

@@ -15,7 +15,7 @@ _FORMATTING |= {"small", "span", "strike", "strong", "sub", "sup", "tt", "u"}
 # The model reads the content of these as context, but it is not translated.
 _CODE = {"code", "kbd", "samp", "var"}
 _INLINE = _FORMATTING | _CODE | {"a", "data", "del", "img", "ins", "label", "time", "wbr"}
-VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 # The content of these is not text.
 _NO_TEXT = {"iframe", "math", "object", "pre", "script", "style", "svg", "template", "textarea"}
 # These end at their first closing tag, whatever is in between.
@@ -53,7 +53,7 @@ class Mark:
 
 def tag_kind(markup: str, name: str) -> Kind:
     """The kind of a tag; void elements, and comments, which have no name, are points."""
-    if not name or name in VOID or markup.endswith("/>"):
+    if not name or name in _VOID or markup.endswith("/>"):
         return "point"
     return "close" if markup.startswith("</") else "open"
 
@@ -169,7 +169,7 @@ class Parser:
 
     def _end_of_element(self, tag: re.Match[str], name: str) -> int:
         """The end of an element that is kept whole; without a closing tag, the end of the text."""
-        if tag["close"] or name in VOID or (name not in _RAW and tag[0].endswith("/>")):
+        if tag["close"] or name in _VOID or (name not in _RAW and tag[0].endswith("/>")):
             return tag.end()
         depth, end = 1, tag.end()
         slash = "/" if name in _RAW else "/?"

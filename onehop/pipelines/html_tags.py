@@ -15,7 +15,7 @@ import numpy as np
 from onehop.pipelines.html_markup import Mark
 from onehop.shapes import Bool, Float
 
-WORD = re.compile(r"\w+|[^\w\s]")
+_WORD = re.compile(r"\w+|[^\w\s]")
 Span = tuple[int, int]
 Escape = Callable[[str], str]
 Attention = Float[np.ndarray, "target source"]
@@ -54,7 +54,7 @@ class Element:
 
 def words(text: str) -> list[Span]:
     """Begin and end of each word."""
-    return [m.span() for m in WORD.finditer(text)]
+    return [m.span() for m in _WORD.finditer(text)]
 
 
 def by_words(

@@ -85,7 +85,7 @@ class SentenceTranslator:
         check_engine_options(device, engine, compute, threads)
         path = find_model(None if path is None else str(path))
         check_kind(path, None)
-        if compute not in HALF and (engine == "ctranslate2" or (engine == "auto" and prefers_ctranslate2(device))):
+        if compute not in HALF and (engine == "ctranslate2" or (engine == "auto" and _prefers_ctranslate2(device))):
             from onehop.decoding.ctranslate2_engine import UnsupportedError
 
             exact: Compute = "float32" if compute == "float32" else "int8"
@@ -314,7 +314,7 @@ def has_ctranslate2() -> bool:
     return is_installed("ctranslate2")
 
 
-def prefers_ctranslate2(device: str | None) -> bool:
+def _prefers_ctranslate2(device: str | None) -> bool:
     if device not in (None, "cpu") or not has_ctranslate2():
         return False
     return device == "cpu" or not has_gpu()

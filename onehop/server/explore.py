@@ -66,8 +66,8 @@ class Explorers:
         running.add_done_callback(lambda _: self.slots.release())
         return await asyncio.wrap_future(running)
 
-    def mount(self, authenticate: Callable[[Request], None], read_seconds: float, number: int = 0) -> "Guarded":
-        return Guarded(
+    def mount(self, authenticate: Callable[[Request], None], read_seconds: float, number: int = 0) -> "_Guarded":
+        return _Guarded(
             Router(explorer_routes(partial(self.explorer, number), self.compute, read_seconds)), authenticate
         )
 
@@ -76,7 +76,7 @@ class Explorers:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
-class Guarded:
+class _Guarded:
     """Routes that require authentication."""
 
     def __init__(self, inner: Any, authenticate: Callable[[Request], None]) -> None:

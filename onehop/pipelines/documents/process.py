@@ -29,7 +29,7 @@ BEGUN, LINES, ALIGN, ADVANCED, DONE, FAILED = b"b", b"l", b"a", b"p", b"d", b"e"
 _SAMPLE = 20  # flows for language identification
 
 
-class RemotePipeline:
+class _RemotePipeline:
     """A pipeline whose sentences the parent process translates."""
 
     def __init__(self, incoming: BinaryIO, outgoing: BinaryIO) -> None:
@@ -56,7 +56,7 @@ class RemotePipeline:
 
 @dataclass(frozen=True)
 class _Question:
-    pipeline: RemotePipeline
+    pipeline: _RemotePipeline
     kind: bytes
     content: Any
 
@@ -87,7 +87,7 @@ def _limit_memory(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
 
 
-def translate(pipeline: RemotePipeline, data: bytes, name: str, options: ReadOptions, max_characters: int) -> bytes:
+def translate(pipeline: _RemotePipeline, data: bytes, name: str, options: ReadOptions, max_characters: int) -> bytes:
     document = read_document(data, name, options)
     lines = [model_text(flow) for flow in document.flows]
     if (characters := sum(map(len, lines))) > max_characters:
@@ -105,7 +105,7 @@ def translate(pipeline: RemotePipeline, data: bytes, name: str, options: ReadOpt
 
 def main() -> None:
     """Translate the file that comes on standard input."""
-    pipeline = RemotePipeline(sys.stdin.buffer, sys.stdout.buffer)
+    pipeline = _RemotePipeline(sys.stdin.buffer, sys.stdout.buffer)
     sys.stdout = sys.stderr  # output of libraries must not mix with messages
     job = _receive(pipeline.incoming)
     _limit_memory(job.pop("max_memory"))
