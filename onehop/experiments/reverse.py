@@ -17,13 +17,12 @@ from onehop.console import PrepareDisplay, TrainDisplay, console
 from onehop.data.prepare import prepare
 from onehop.decoding.options import SearchOptions
 from onehop.errors import RunError, write_errors
+from onehop.experiments.sentence_attention import attention_weights
 from onehop.interpret.attention_svg import Panel, heatmap_svg
-from onehop.model.taps import Recorder, watch
-from onehop.model.transformer import Tokens
 from onehop.pipelines.load import model_of
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model
-from onehop.text.tokenizer import BOS, EOS, WORD_MARK, Tokenizer
+from onehop.text.tokenizer import EOS, WORD_MARK, Tokenizer
 from onehop.training.trainer import train
 
 PAIRS = 12_000
@@ -105,17 +104,14 @@ def check(model: Path, held_out: list[str]) -> ReverseOutcome:
     return ReverseOutcome(right, len(held_out), examples, model)
 
 
-@torch.inference_mode()
 def attention_picture(model: Path, source: str, translation: str) -> str:
-    """The attention of each output digit in every head of the last layer, recorded from the model's forward pass."""
+    """The attention of each output digit in every head of the last layer."""
     stored = read_model(model)
-    tokenizer, recorder = Tokenizer(stored.tokenizer), Recorder()
-    src, tgt = [*tokenizer.encode(source), EOS], [BOS, *tokenizer.encode(translation)]
-    watch(model_of(stored).eval(), recorder)(*(Tokens.padded(torch.tensor([ids])) for ids in (src, tgt)))
-    layer = stored.settings.model.n_decoder_layers - 1
-    weights = recorder[f"decoder.layers.{layer}.cross_attention.weights"].value[0]
+    tokenizer = Tokenizer(stored.tokenizer)
+    src, tgt = map(tokenizer.encode, (source, translation))
+    weights = attention_weights(model_of(stored).eval(), src, tgt)["cross"][-1]
     # The row of a token is the step that predicts the next one, so it is labelled with the next one.
-    rows, columns = ([_SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt[1:], EOS], src))
+    rows, columns = ([_SHOWN.get(t, t) for t in tokenizer.tokens(ids)] for ids in ([*tgt, EOS], [*src, EOS]))
     panels = [Panel(f"head {i + 1}", head, rows, columns) for i, head in enumerate(weights)]
     caption = f"{source} → {translation}: where each digit written (rows) looked in the source (columns)"
     return heatmap_svg(panels, len(panels), caption)
