@@ -2,15 +2,13 @@
 
 import contextlib
 import json
-import os
-import secrets
-import shutil
 import struct
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from onehop.atomic import new_folder
 from onehop.decoding import engine
 from onehop.errors import ModelFileError, OnehopError
 from onehop.explorer.content import Explorer, first_picture
@@ -35,25 +33,21 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
     assert tracer.hash is not None
     stored = read_unchanged(model, tracer.hash)
     first, late = _example(explorer)
-    beside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
-        beside.mkdir()
-        for path, content in assets().items():
-            (beside / "page" / path).parent.mkdir(parents=True, exist_ok=True)
-            (beside / "page" / path).write_bytes(content)
-        write_model(beside / MODEL, stored)
-        described = {**description(explorer), **rules, "bytes": (beside / MODEL).stat().st_size}
-        (beside / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
-        (beside / EXAMPLE).write_text(json.dumps(late), encoding="utf-8")
-        (beside / "index.html").write_text(_page_of(explorer, first), encoding="utf-8")
-        size = sum(file.stat().st_size for file in beside.rglob("*") if file.is_file())
-        with contextlib.suppress(FileNotFoundError):
-            folder.rmdir()
-        os.replace(beside, folder)
+        with new_folder(folder) as partial:
+            for path, content in assets().items():
+                (partial / "page" / path).parent.mkdir(parents=True, exist_ok=True)
+                (partial / "page" / path).write_bytes(content)
+            write_model(partial / MODEL, stored)
+            described = {**description(explorer), **rules, "bytes": (partial / MODEL).stat().st_size}
+            (partial / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
+            (partial / EXAMPLE).write_text(json.dumps(late), encoding="utf-8")
+            (partial / "index.html").write_text(_page_of(explorer, first), encoding="utf-8")
+            size = sum(file.stat().st_size for file in partial.rglob("*") if file.is_file())
+            with contextlib.suppress(FileNotFoundError):
+                folder.rmdir()  # only an empty folder is replaced
     except OSError as e:
         raise OnehopError(f"The site cannot be written to {folder} ({e.strerror}).", "Choose another path.") from None
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return size
 
 
