@@ -1,4 +1,4 @@
-"""Alignments: both engines give the same attention, of the layer that is meant."""
+"""Alignments: both engines give the same attention, of the second to last decoder layer."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def ids(model_file):
     return [list(map(tokenizer.encode, side)) for side in zip(*PAIRS, strict=True)]
 
 
-def test_both_engines_give_the_attention_of_the_layer(model_file, ids):
+def test_both_engines_give_the_same_attention(model_file, ids):
     both = [
         align(SentenceTranslator.load(model_file, engine=engine, compute="float32"), *ids)
         for engine in ("torch", "ctranslate2")
@@ -57,7 +57,7 @@ def test_translations_are_aligned_with_their_texts(model_file):
     assert [len(matrix) for matrix in matrices] == [len(t.tokens) for t in translations]
 
 
-def test_as_json_the_strongest_source_token_is_paired(model_file):
+def test_details_pair_each_target_token_with_its_strongest_source_token(model_file):
     tokenizer = SentenceTranslator.load(model_file, engine="torch").tokenizer
     source = tokenizer.tokens(tokenizer.encode("a bird"))
     matrix = np.zeros((2, len(source)), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Windows of lines, in this process and in several: the same output, whatever dies or is stopped on the way."""
+"""Windows of lines give the same output in one process and in several, even if a worker dies."""
 
 import multiprocessing
 import os
@@ -24,11 +24,11 @@ def windows_of(*texts):
         offset += len(lines)
 
 
-# --- processes that translate into capitals --------------------------------------------------------------------
+# --- processes with a translator that writes capitals -----------------------------------------------------------
 
 
 def upper(job: BulkJob, connection) -> None:
-    """Some words are commands; the job's first path is a file that remembers a death."""
+    """The words wrong, late, deadly and once are commands. The job's first path is a file that marks a first death."""
     died = job.route[0]
     while True:
         try:
@@ -71,7 +71,7 @@ def test_a_window_is_retried_after_its_worker_died(job):
     assert job.route[0].exists()
 
 
-def test_a_second_death_raises_after_all_earlier_windows(job):
+def test_a_second_death_of_a_worker_raises_after_all_earlier_windows(job):
     found = translate_with_workers(job, windows_of("a", "b c", "deadly d", "e"), 2, upper)
     assert text_of([next(found), next(found)]) == ["A", "B", "C"]
     message = r"^A worker process died 2 times at the lines 4 to 5 of x \(signal 9\)\. If memory ran out, give fewer"
@@ -137,7 +137,7 @@ def output(job: BulkJob, size: int) -> bytes:
     return b"".join(job.translate(pipeline, window).data for window in windows)
 
 
-@pytest.mark.parametrize("name", ["text", "moses"])  # the scores of --json have the last bits too
+@pytest.mark.parametrize("name", ["text", "moses"])  # scores in --json depend on the batch in their last bits
 def test_samples_depend_only_on_line_and_seed(model_file, name):
     def job(seed, batch_size=None):
         options = SearchOptions(sample=True, seed=seed, n_best=2)
@@ -149,7 +149,7 @@ def test_samples_depend_only_on_line_and_seed(model_file, name):
     assert whole != output(job(2), 6)
 
 
-def test_two_processes_translate_as_one_does(model_file):
+def test_two_processes_translate_like_one(model_file):
     job = BulkJob(route=(model_file,), engine="torch", device="cpu", compute="bfloat16", output="json")
     windows = [Window("x", 1, TEXTS[:4], 0), Window("x", 5, TEXTS[4:], 4)]
     pipeline = job.pipeline(job.translator())
@@ -158,7 +158,7 @@ def test_two_processes_translate_as_one_does(model_file):
     assert b'"compute": "bfloat16"' in here[0].data
 
 
-def test_identity_has_everything_a_translation_depends_on(model_file, tmp_path):
+def test_the_identity_of_a_job_contains_everything_a_translation_depends_on(model_file, tmp_path):
     job = BulkJob(route=(model_file,))
     changes = [
         {"options": SearchOptions(beam=2)},

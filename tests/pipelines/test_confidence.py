@@ -4,7 +4,7 @@ from onehop.pipelines.confidence import DOUBTFUL, SURE, WEIGHTS, confidence, fea
 from onehop.pipelines.translator import Translator
 
 
-def test_a_surer_translation_has_a_higher_confidence():
+def test_a_higher_log_probability_gives_a_higher_confidence():
     sure = confidence("en-de", -1.0, 12, finished=True)
     doubtful = confidence("en-de", -18.0, 12, finished=True)
     assert doubtful < DOUBTFUL < SURE < sure < 1

@@ -57,7 +57,7 @@ def minilm(minilm_folder, tmp_path_factory) -> Path:
 
 
 def test_minilm_vectors_equal_hugging_face(minilm, minilm_folder):
-    """The import has compared all 200 sentences: here some of them, without its help."""
+    """The import has compared all 200 sentences. This compares some without its code."""
     texts = SENTENCES[::7]
     ours = Embedder.load(minilm, "cpu").vectors(texts)
     theirs = bert.original_vectors(minilm_folder, texts)
@@ -74,7 +74,7 @@ def test_long_texts_are_truncated_like_hugging_face(minilm, minilm_folder):
     assert embedder.cut == 1
 
 
-def test_the_nearest_sentence_is_the_one_that_means_the_same(minilm, tmp_path):
+def test_the_nearest_sentence_is_the_paraphrase(minilm, tmp_path):
     file = tmp_path / "lines.txt"
     lines = ["The stock market fell.", "A kitten is sleeping.", "Two men play football.", "He bought bread."]
     file.write_text("\n".join(lines) + "\n")
@@ -100,7 +100,7 @@ def test_vectors_are_printed_or_saved(minilm, tmp_path):
     assert refused.stderr == f"onehop: {missing} cannot be written: No such file or directory. Give another -o.\n"
 
 
-def test_vectors_are_saved_under_numpys_ending_alone(tmp_path, minilm):
+def test_a_vector_file_must_end_in_npy(tmp_path, minilm):
     out = tmp_path / "v.txt"
     refused = onehop("embed", "One.", "-m", str(minilm), "-o", str(out))
     assert refused.exit_code == 2
@@ -115,7 +115,7 @@ def test_truncated_texts_are_reported(minilm):
     assert told == "onehop: 1 of the texts were longer than the model's maximum and were truncated.\n"
 
 
-def test_an_imported_encoder_fills_no_gaps(minilm):
+def test_an_imported_encoder_cannot_fill_masks(minilm):
     with pytest.raises(ModelFileError) as error:
         Filler.load(minilm)
     assert str(error.value) == (
@@ -123,7 +123,7 @@ def test_an_imported_encoder_fills_no_gaps(minilm):
     )
 
 
-def test_nearest_goes_by_the_cosine():
+def test_nearest_sorts_by_cosine():
     vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], dtype=np.float32)
     (found,) = nearest(np.array([[0, 1]], dtype=np.float32), vectors, ["a", "b", "c"], 2)
     assert [(n.index, n.text) for n in found] == [(1, "b"), (2, "c")]
@@ -135,7 +135,7 @@ def test_nearest_goes_by_the_cosine():
 
 @pytest.fixture
 def tiny_bert(tmp_path) -> Path:
-    """A folder of a random BERT, whose config a test may spoil."""
+    """The folder of a BERT with random weights, whose config a test may change."""
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
@@ -171,7 +171,7 @@ def tiny_bert(tmp_path) -> Path:
         ({"num_hidden_layers": 2}, "tensor 'encoder.layer.1.attention.self.query.weight'. Download it again."),
     ],
 )
-def test_a_bert_that_cannot_be_expressed_is_refused(tiny_bert, change, message):
+def test_unsupported_bert_configurations_are_refused(tiny_bert, change, message):
     config = json.loads((tiny_bert / "config.json").read_text())
     (tiny_bert / "config.json").write_text(json.dumps({**config, **change}))
     with pytest.raises(ExportError) as error:
@@ -179,7 +179,7 @@ def test_a_bert_that_cannot_be_expressed_is_refused(tiny_bert, change, message):
     assert str(error.value).endswith(message)
 
 
-def test_another_pooling_is_refused(tiny_bert):
+def test_pooling_other_than_the_mean_is_refused(tiny_bert):
     (tiny_bert / "1_Pooling").mkdir()
     (tiny_bert / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": false}')
     with pytest.raises(ExportError, match="another pooling than the mean"):

@@ -1,4 +1,4 @@
-"""Masked words: an encoder is trained on plain text by the same loop, and fills gaps."""
+"""Masked words: an encoder is trained on plain text and fills masks."""
 
 import pytest
 from typer.testing import CliRunner
@@ -26,7 +26,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The middle word follows from the others."""
+    """An encoder trained on lines in which any word determines the others."""
     folder = tmp_path_factory.mktemp("encoder")
     rows = ("one two three", "red green blue", "north east south")
     (folder / "text.txt").write_text("".join(f"{rows[i % 3]}\n" for i in range(300)))
@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
         return train(settings, store, folder / "run", device="cpu")
 
 
-def test_a_gap_is_filled_from_both_sides(trained):
+def test_a_mask_is_filled_from_both_sides(trained):
     filler = Filler.load(trained, "cpu")
     (gap,) = filler.fill("one [MASK] three", 3)
     assert (gap[0].piece, gap[0].text) == ("▁two", "one two three")
@@ -46,7 +46,7 @@ def test_a_gap_is_filled_from_both_sides(trained):
     assert first[0].text == "red green blue"
 
 
-def test_several_gaps_are_filled_each_on_its_own(trained):
+def test_several_masks_are_filled_independently(trained):
     one, two = Filler.load(trained, "cpu").fill("[MASK] east [MASK]", 1)
     assert (one[0].text, two[0].text) == ("north east [MASK]", "[MASK] east south")
 
@@ -61,12 +61,12 @@ def test_a_mask_is_tokenized_like_a_word(trained):
     assert filler.encode("[MASK]d un[MASK] \ue000").begins_word == [True, False]
 
 
-def test_a_gap_that_begins_a_word_gets_pieces_that_do(trained):
+def test_a_mask_at_a_words_start_gets_pieces_that_start_words(trained):
     filler = Filler.load(trained, "cpu")
     begins, inside = filler.fill("[MASK] three o[MASK] two", 400)
     assert all(found.piece.startswith("▁") for found in begins)
-    assert not any(found.piece.startswith(("▁", "<")) for found in inside)  # nor are there bytes or marks
-    assert 0 < len(begins) < 400  # as many as there are
+    assert not any(found.piece.startswith(("▁", "<")) for found in inside)  # no bytes and no special tokens either
+    assert 0 < len(begins) < 400  # all that exist
     assert 0 < len(inside) < 400
     assert sum(found.probability for found in begins) == pytest.approx(1.0, abs=1e-4)
     assert inside[0].text == f"[MASK] three o{inside[0].piece} two"
@@ -90,13 +90,13 @@ def test_validation_loss_falls_and_counts_only_masked_tokens(trained):
     assert found[-1] < found[0]
 
 
-def test_an_encoder_of_our_own_gives_vectors_too(trained):
+def test_a_trained_encoder_gives_sentence_vectors(trained):
     vectors = Embedder.load(trained, "cpu").vectors(["one two three", "one two three", "north east south"])
     assert vectors[0] @ vectors[1] == pytest.approx(1.0, abs=1e-5)
     assert vectors[0] @ vectors[2] < 0.99
 
 
-def test_a_text_without_a_gap_is_refused(trained):
+def test_a_text_without_a_mask_is_refused(trained):
     with pytest.raises(TextError) as error:
         Filler.load(trained, "cpu").fill("one two three", 1)
     assert str(error.value) == "There is no [MASK] in the text. Write [MASK] where a word is wanted."
@@ -109,7 +109,7 @@ def test_fill_on_the_command_line(trained):
     assert float(share.rstrip("%")) > 50
 
 
-def test_a_gap_is_found_where_the_vocabulary_has_unusual_characters(trained):
+def test_a_mask_is_found_if_the_vocabulary_has_private_use_characters(trained):
     learned = Tokenizer.learn(["one \ue000 two \ue001", "three \ue000 four"] * 50, TokenizerSettings(vocab_size=330))
     assert len(learned.encode("\ue000")) == 1
     filler = Filler(model_for(Filler.load(trained, "cpu").model.settings, learned.vocab_size).eval(), learned)

@@ -1,4 +1,4 @@
-"""A decoder from plain text to continuations: prepared, trained, resumed, and asked in every way."""
+"""A decoder is prepared, trained and resumed on plain text, and continues prompts."""
 
 import json
 import random
@@ -33,7 +33,7 @@ SMALL = [
 
 
 def write_text(file: Path) -> None:
-    """Sentences in which each word but the first follows from the one before."""
+    """Lines in which the first word determines the others."""
     chains = ("one two three", "red green blue", "north east south")  # too short to count as held out
     draw = random.Random(1)
     file.write_text("".join(f"{draw.choice(chains)}\n" for _ in range(300)), encoding="utf-8")
@@ -70,7 +70,7 @@ def test_samples_depend_only_on_the_seed(trained):
     assert {"one", "red", "north"} <= set(first_words(1) + first_words(2))
 
 
-def test_top_k_of_one_is_the_likeliest_each_time(trained):
+def test_top_k_of_one_equals_greedy_search(trained):
     writer = Writer.load(trained[2], "cpu")
     one = writer.write("red", options_of(temperature=2.0, top_k=1, top_p=1.0, seed=5), 20)
     assert one == writer.write("red", options_of(temperature=0, top_k=0, top_p=1.0, seed=5), 20)
@@ -118,7 +118,7 @@ def test_a_prompt_that_fills_the_model_is_refused(trained):
     assert "tokens leaves no room in the 40 of the model. Shorten the prompt." in str(error.value)
 
 
-def test_a_decoder_goes_on_where_it_was_stopped_to_the_bit(trained, tmp_path, monkeypatch):
+def test_a_decoders_training_resumes_bit_for_bit(trained, tmp_path, monkeypatch):
     settings, store, _ = trained
     monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
     half = with_changes(settings, ["train.decay=sqrt", "train.steps=30"])
@@ -133,7 +133,7 @@ def test_a_decoder_goes_on_where_it_was_stopped_to_the_bit(trained, tmp_path, mo
 # --- plain text -----------------------------------------------------------------------------------------------
 
 
-def test_plain_text_is_a_store_without_sources(trained):
+def test_a_store_of_plain_text_has_empty_sources(trained):
     store = trained[1]
     assert store.holds == "plain text"
     assert store.pairs("train").src_lengths.sum() == 0
@@ -142,7 +142,7 @@ def test_plain_text_is_a_store_without_sources(trained):
     assert Store.open(store.path).valid_text("tgt")[0].split()[0] in ("one", "red", "north")
 
 
-def test_lines_up_to_an_empty_one_are_a_paragraph_and_long_ones_are_cut(tmp_path):
+def test_paragraphs_end_at_empty_lines_and_long_ones_are_cut(tmp_path):
     lines = [*["a b c d", "e f"], "", *["word " * 50, "last"], " ", "x y z"] * 20
     (tmp_path / "book.txt").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "valid.txt").write_text("something else\n", encoding="utf-8")
@@ -158,7 +158,7 @@ def test_lines_up_to_an_empty_one_are_a_paragraph_and_long_ones_are_cut(tmp_path
     assert sum(dropped.count for dropped in store.report.dropped.values()) == 0
 
 
-def test_plain_text_that_is_empty_or_in_the_test_file_is_left_out(tmp_path):
+def test_empty_texts_and_texts_of_the_test_file_are_dropped(tmp_path):
     (tmp_path / "text.txt").write_text("one two three four five six\n\n" + "other words stand here too\n" * 30)
     (tmp_path / "test.txt").write_text("one two three four five six\n")
     (tmp_path / "valid.txt").write_text("something else\n\n")
@@ -169,7 +169,7 @@ def test_plain_text_that_is_empty_or_in_the_test_file_is_left_out(tmp_path):
     assert (store.report.train, store.report.valid) == (30, 1)
 
 
-# --- mistakes -------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------
 
 
 def test_each_model_kind_requires_its_own_data(trained, digits, tmp_path):
@@ -188,7 +188,7 @@ def test_each_model_kind_requires_its_own_data(trained, digits, tmp_path):
     )
 
 
-def test_a_decoder_does_not_translate_and_a_translator_does_not_write(trained, model_file):
+def test_a_decoder_cannot_translate_and_a_translator_cannot_generate(trained, model_file):
     with pytest.raises(ModelFileError) as error:
         SentenceTranslator.load(trained[2], "cpu")
     assert str(error.value) == (
@@ -201,7 +201,7 @@ def test_a_decoder_does_not_translate_and_a_translator_does_not_write(trained, m
     )
 
 
-def test_files_whose_parts_do_not_belong_together_are_refused(trained, tmp_path):
+def test_model_files_with_inconsistent_parts_are_refused(trained, tmp_path):
     stored = read_model(trained[2])
     lacking = {name: tensor for name, tensor in stored.tensors.items() if "layers.1" not in name}
     with pytest.raises(ModelFileError, match=r"is inconsistent: the tensor .*layers\.1\..* is missing"):
@@ -242,7 +242,7 @@ def test_errors_name_the_command_line_option(trained):
     assert found.exit_code == 2
 
 
-def test_an_evaluation_of_nothing_is_refused(tmp_path):
+def test_evaluate_refuses_missing_inputs(tmp_path):
     said = "Evaluation needs --src and --ref. Give --src and --ref, or --text for "
     assert said in onehop("evaluate").stderr
     (tmp_path / "held.txt").write_text("words\n")
@@ -251,7 +251,7 @@ def test_an_evaluation_of_nothing_is_refused(tmp_path):
     assert "Perplexity needs a model. Give --model with --text." in found.stderr
 
 
-def test_a_writer_can_be_made_of_a_model_in_memory(trained):
+def test_a_writer_can_be_built_from_a_model_in_memory(trained):
     settings, store, _ = trained
     tokenizer = Tokenizer(store.tokenizer)
     writer = Writer(DecoderOnly(settings.model, tokenizer.vocab_size), tokenizer)

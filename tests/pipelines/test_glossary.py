@@ -1,4 +1,4 @@
-"""Terms, words to keep, addresses and numbers: what a translation must have."""
+"""Terms, kept words and addresses that a translation must contain."""
 
 import re
 
@@ -23,7 +23,7 @@ TERMS = Terms(GLOSSARY, ["iPhone", "Anna"])
         ("我去日本了", ["Japan"]),
     ],
 )
-def test_required_terms(text, wanted):
+def test_terms_kept_words_and_addresses_of_a_text_are_required(text, wanted):
     assert [term.target for term in TERMS.required(text)] == wanted
 
 
@@ -47,11 +47,11 @@ def test_required_terms(text, wanted):
         (Term("Japan", "日本"), "我去日本了", True),
     ],
 )
-def test_whether_a_term_is_met(term, translation, met):
+def test_a_term_is_met_by_its_inflected_forms(term, translation, met):
     assert term.met(translation) is met
 
 
-def test_a_term_in_words():
+def test_a_term_is_printed_with_an_arrow():
     assert str(Term("a", "b")) == "a → b"
     assert str(Term("a", "a")) == "a"
 
@@ -60,11 +60,11 @@ def test_a_term_in_words():
     ("text", "has"),
     [("www.x.org !", False), ("iPhone, Anna?", False), ("…—!", False), ("", False), ("12", True), ("The iPhone", True)],
 )
-def test_whether_there_is_anything_to_translate(text, has):
+def test_kept_words_and_addresses_are_not_words_to_translate(text, has):
     assert TERMS.has_words(text) is has
 
 
-def test_protected_spans_are_sorted():
+def test_protected_spans_are_found_in_order():
     assert TERMS.protected_spans("Anna, www.anna.org/Anna, {a} Anna") == [(0, 4), (6, 23), (19, 23), (25, 28), (29, 33)]
 
 
@@ -72,7 +72,7 @@ def test_protected_spans_are_sorted():
     ("text", "decided"),
     [("", ""), ("one", ""), ("one two", "one "), ("one  two ", "one  two "), ("a {na", "a "), ("to me@x.", "to ")],
 )
-def test_stable_length(text, decided):
+def test_the_stable_length_ends_before_an_unfinished_word(text, decided):
     assert text[: Terms().stable_length(text)] == decided
 
 
@@ -94,7 +94,7 @@ def test_garbled_addresses_are_restored_if_unambiguous():
 # --- glossary files -------------------------------------------------------------------------------------------
 
 
-def test_a_glossary_is_read(tmp_path):
+def test_read_glossary_strips_normalises_and_removes_duplicates(tmp_path):
     (tmp_path / "g.tsv").write_bytes("contract\tVertrag\r\n\n  cafe\u0301 \t Kaffee haus\ncontract\tVertrag".encode())
     assert read_glossary(tmp_path / "g.tsv") == [Term("contract", "Vertrag"), Term("café", "Kaffee haus")]
 

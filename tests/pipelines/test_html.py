@@ -1,4 +1,4 @@
-"""HTML: what is no text comes out letter for letter, tags go with their words, entities stay entities."""
+"""HTML: everything but text is unchanged, tags move with their words, entities stay entities."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ from onehop.text.sentences import segment, split_sentences
 
 
 def verbatim(pieces):
-    """A document put together again without translating."""
+    """The parsed pieces joined without translation."""
     out = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -33,7 +33,7 @@ def verbatim(pieces):
 
 
 def translated(html, dictionary, order=None):
-    """HTML through a translator word by word; `order` says which source word each target word comes from."""
+    """HTML translated word by word. `order` holds the index of the source word for each target word."""
     out = []
     for piece in parse(html):
         if isinstance(piece, str):
@@ -131,7 +131,7 @@ def test_an_element_over_several_sentences_has_one_tag_at_each_end():
     assert translated(html, {**GERMAN, "It": "Es"}) == "<p>The <b>alte Haus. Es</b> habe gesehen.</p>"
 
 
-def test_a_mark_at_the_end_of_a_sentence_needs_no_alignment():
+def test_tags_at_the_ends_of_a_sentence_need_no_alignment():
     (flow,) = flows(parse("<b>the old house.</b> The <i>old</i> house. It&nbsp;have."))
     assert needs_alignment(flow, split_sentences(model_text(flow), "en")) == [False, True, True]
 
@@ -146,7 +146,7 @@ HTML = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=14).map(
 
 @given(html=HTML)
 @settings(max_examples=300, deadline=None)
-def test_parsing_loses_nothing(html):
+def test_parsed_pieces_join_to_the_input(html):
     assert verbatim(parse(html)) == html
 
 
@@ -174,7 +174,7 @@ def test_every_tag_is_written_once_and_text_is_escaped(html):
         "<" * 50_000,
     ],
 )
-def test_no_input_makes_the_parser_slow(nasty):
+def test_long_malformed_markup_is_parsed_unchanged(nasty):
     assert verbatim(parse(nasty)) == nasty
 
 
@@ -184,25 +184,25 @@ def test_too_much_markup_is_refused(html):
         translated(html, GERMAN)
 
 
-def test_words_gather_the_attention_of_their_tokens():
+def test_by_words_sums_the_attention_of_tokens():
     attention = np.array([[0.5, 0.3, 0.0], [0.1, 0.3, 0.4]], dtype=np.float32)
     found = by_words(attention, [(0, 2), (2, 4)], [(0, 2), (2, 4), (4, 6)], [(0, 4)], [(0, 4), (5, 6)])
     np.testing.assert_allclose(found, [[1.2 / 1.6, 0.4 / 1.6]], rtol=1e-6)
 
 
-def test_words_are_runs_of_letters_and_single_signs():
+def test_words_are_runs_of_letters_or_single_signs():
     assert words("It's 5 %.") == [(0, 2), (2, 3), (3, 4), (5, 6), (7, 8), (8, 9)]
 
 
-def test_an_element_is_not_torn_by_a_stray_word():
-    # Of four target words the second is doubtful: the element takes it along instead of leaving half outside.
+def test_an_element_includes_a_doubtful_word_in_its_middle():
+    # The second of four target words is doubtful. The element includes it, so that it stays in one piece.
     attention = np.array([[0.9, 0.1], [0.45, 0.55], [0.9, 0.1], [0.0, 1.0]], dtype=np.float32)
     element = html_tags.Element(0, 1, "<b>", "</b>", 0)
     html_tags.place_elements([element], attention, (0, 4))
     assert element.target == (0, 3)
 
 
-def test_neighbours_do_not_overlap_and_none_is_lost():
+def test_neighbouring_elements_do_not_overlap():
     attention = np.array([[0.5, 0.5]], dtype=np.float32)
     pair = [html_tags.Element(0, 1, "<b>", "</b>", 0), html_tags.Element(1, 2, "<i>", "</i>", 1)]
     html_tags.place_elements(pair, attention, (0, 1))

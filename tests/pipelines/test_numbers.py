@@ -7,7 +7,7 @@ from onehop.pipelines.numbers import missing_numbers
     ("source", "translation", "missing"),
     [
         ("1,250 and 3.75 at 10:30", "1.250 und 3,75 um 10.30", []),
-        ("at 10:30 in room 512", "um 22.30 in Raum 512", []),  # it may be in the evening
+        ("at 10:30 in room 512", "um 22.30 in Raum 512", []),  # 10:30 may be p.m.
         ("at 10:30 in room 512", "um 22.40 in Raum 512", ["10:30"]),
         ("You win 4-0.", "Du gewinnst 4:0.", []),
         ("20 thousand at 8 o'clock", "20.000 um 8.00 Uhr", []),
@@ -24,14 +24,14 @@ from onehop.pipelines.numbers import missing_numbers
         ("², ① and half", "zwei", []),
     ],
 )
-def test_numbers_that_are_missing(source, translation, missing):
+def test_missing_numbers_in_digits_are_reported(source, translation, missing):
     assert missing_numbers(source, translation) == missing
 
 
 @pytest.mark.parametrize(
     ("source", "translation", "missing"),
     [
-        # the errors that the check is for
+        # errors
         ("We bought 3 acres of land.", "Wir haben 3 Hektar Land gekauft.", ["3 acres → 3 Hektar"]),
         ("It is twenty to nine.", "Es ist 20 bis 9.", ["twenty to nine"]),
         ("It is half past two.", "Es ist halb zwei.", ["half past two"]),
@@ -40,7 +40,7 @@ def test_numbers_that_are_missing(source, translation, missing):
         ("It costs five dollars.", "Es kostet fünf Euro.", ["five dollars → fünf Euro"]),
         ("at 90 mph", "mit 90 km/h", ["90 mph → 90 km/h"]),
         ("two hundred and five people", "zweihundert Leute", ["two hundred and five"]),
-        # false alarms of digits alone
+        # correct translations that a comparison of digits would report
         ("I have 7 cats.", "Ich habe sieben Katzen.", []),
         ("on 3 October", "am dritten Oktober", []),
         ("over 60", "über sechzig", []),
@@ -58,7 +58,7 @@ def test_numbers_that_are_missing(source, translation, missing):
         ("on 20.12.2012", "am 20. Dezember 2012", []),
     ],
 )
-def test_german_numbers_units_and_times(source, translation, missing):
+def test_missing_german_numbers_units_and_times_are_reported(source, translation, missing):
     assert missing_numbers(source, translation, ("en", "de")) == missing
 
 
@@ -77,7 +77,7 @@ def test_german_numbers_units_and_times(source, translation, missing):
         ("3 acres", "3 hectares", ["3 acres → 3 hectares"]),
     ],
 )
-def test_french_numbers_units_and_times(source, translation, missing):
+def test_missing_french_numbers_units_and_times_are_reported(source, translation, missing):
     assert missing_numbers(source, translation, ("en", "fr")) == missing
 
 

@@ -90,7 +90,7 @@ def test_the_command_line_reports_the_pivot_language(install, names):
     assert (direct["models"], direct["via"]) == (["en-de"], None)
 
 
-def test_the_language_of_standard_input_is_identified_and_nothing_is_lost(install):
+def test_the_language_of_standard_input_is_identified_without_losing_lines(install):
     install("de-en", "en-fr")
     lines = "Dies ist gewiss kein englischer Satz, oder etwa doch?\na bird\n"
     done = onehop("--json", "--to", "fr", stdin=lines)
@@ -115,7 +115,7 @@ def test_the_language_of_standard_input_is_identified_and_nothing_is_lost(instal
         (["--from", "de", "--to", "fr", "--json", "--alignments"], "There are no --alignments and --n-best through en"),
     ],
 )
-def test_an_unknown_language_is_a_one_line_error(install, args, message):
+def test_unsupported_languages_and_options_are_one_line_errors(install, args, message):
     install("de-en", "en-fr")
     done = onehop("a bird", *args)
     assert done.exit_code == 2

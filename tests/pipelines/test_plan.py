@@ -1,4 +1,4 @@
-"""Plans: requests go out in rounds, and answers come back in their order."""
+"""Plans send requests in rounds and get the answers in order."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Doubled:
         return 2 * self.number
 
 
-def test_a_plan_gets_its_answers_in_order_and_returns():
+def test_a_plan_gets_its_answers_in_order():
     def plan():
         first = yield [Doubled(1), Doubled(2)]
         second = yield [Doubled(each) for each in first]
@@ -41,7 +41,7 @@ def translator(model_file):
     return SentenceTranslator.load(model_file, engine="torch")
 
 
-def test_lines_with_a_prefix_are_a_request_of_their_own(translator):
+def test_lines_with_and_without_prefix_are_separate_requests(translator):
     by = ParagraphTranslator(translator, max_length=64, options=SearchOptions(beam=1))
     plan = by.plan(["the old house. a bird", "a tree"], prefixes=["a new", ""])
     plain, forced = next(plan)

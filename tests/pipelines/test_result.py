@@ -1,4 +1,4 @@
-"""What a translation brings, without a model."""
+"""Results and sentences without a model."""
 
 import pickle
 from dataclasses import replace
@@ -16,7 +16,7 @@ def sentence(text: str, score: float = -0.5, *, finished: bool = True, looped: b
     return Sentence(source=text.upper(), text=text, n_best=(found,))
 
 
-def test_a_result_is_its_text_and_adds_up_its_sentences():
+def test_a_result_prints_its_text_and_sums_sentence_scores():
     result = Result(source="A B. C.", text="a b. c.", sentences=(sentence("a b."), sentence("c.", -1.0)))
     assert str(result) == f"{result}" == "a b. c."
     assert (result.score, result.scores) == (-1.5, (-0.5, -1.0))
@@ -26,7 +26,7 @@ def test_a_result_is_its_text_and_adds_up_its_sentences():
     assert pickle.loads(pickle.dumps(result)) == result
 
 
-def test_a_long_text_is_shortened_in_the_repr_and_warnings_stand_behind_it():
+def test_the_repr_shortens_long_texts_and_shows_warnings():
     result = Result(source="", text="x" * 81, sentences=(sentence("x", finished=False),))
     expected = "['a translation reached the maximum length without ending']"
     assert repr(result) == f"Result('{'x' * 79}…', score=-0.50, warnings={expected})"
@@ -34,7 +34,7 @@ def test_a_long_text_is_shortened_in_the_repr_and_warnings_stand_behind_it():
     assert looped.warnings == ["a translation repeated itself over and over, and was stopped"]
 
 
-def test_an_empty_translation_is_reported_and_an_empty_source_is_not():
+def test_only_an_empty_translation_of_a_nonempty_source_is_reported():
     assert list(replace(sentence("a b."), text=" ").warnings()) == ["a translation is empty"]
     assert list(Sentence(source="", text="").warnings()) == []
 

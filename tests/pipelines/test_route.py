@@ -15,7 +15,7 @@ def names(found):
     return [path.stem for path in found]
 
 
-def test_a_model_with_both_languages_is_taken(install):
+def test_a_model_for_both_languages_is_chosen(install):
     install("en-de", "de-en", "en-fr", "fr-en")
     assert names(find_route(source="fr", target="en")) == ["fr-en"]
     assert names(find_route(source="French", target="EN")) == ["fr-en"]
@@ -29,7 +29,7 @@ def test_languages_without_a_model_go_through_english(install):
     assert names(find_route(source="fr", target="de")) == ["fr-en", "en-de"]
 
 
-def test_a_quality_holds_on_both_legs(install):
+def test_a_quality_applies_to_both_legs(install):
     install("en-de", "de-en", "en-fr", "de-en-small", "en-fr-small")
     assert names(find_route(source="de", target="fr", quality="fast")) == ["de-en-small", "en-fr-small"]
     assert names(find_route(source="de", target="fr", quality="best")) == ["de-en", "en-fr"]
@@ -38,20 +38,20 @@ def test_a_quality_holds_on_both_legs(install):
         find_route(source="fr", target="de", quality="fast")
 
 
-def test_the_language_of_the_text_decides_where_there_is_a_choice(install):
+def test_the_language_of_the_text_chooses_among_models(install):
     install("en-de", "de-en", "en-fr")
     assert names(find_route(target="fr", text=lambda: GERMAN)) == ["de-en", "en-fr"]
     assert names(find_route(target="fr", text=lambda: ENGLISH)) == ["en-fr"]
     assert names(find_route(target="fr", text=lambda: "Hallo Welt")) == ["de-en", "en-fr"]
 
 
-def test_the_text_is_not_asked_for_where_its_language_is_given(install):
+def test_the_text_is_not_read_if_its_language_is_given(install):
     install("en-de", "de-en")
     for asked in ({"source": "en", "target": "de"}, {"model": "en-de", "target": "de"}, {}):
         assert names(find_route(**asked, text=lambda: pytest.fail("asked"))) == ["en-de"]
 
 
-def test_a_text_that_is_translated_already_is_refused_by_the_only_model_too(install):
+def test_a_text_in_the_target_language_is_refused_with_one_model(install):
     install("en-de", "de-en")
     with pytest.raises(AlreadyTranslatedError, match=r"^The text seems to be in English \(en\) already\. Give --from"):
         find_route(target="en", text=lambda: "The weather is nice today.")
@@ -60,7 +60,7 @@ def test_a_text_that_is_translated_already_is_refused_by_the_only_model_too(inst
         assert names(find_route(target="en", text=lambda other=other: other)) == ["de-en"]
 
 
-def test_auto_is_a_source_to_be_identified(install):
+def test_the_source_auto_is_identified(install):
     install("en-de", "de-en", "en-fr")
     assert names(find_route(source="auto", target="fr", text=lambda: GERMAN)) == ["de-en", "en-fr"]
     for asked in ({}, {"model": "en-de"}, {"target": "de"}):
@@ -69,13 +69,13 @@ def test_auto_is_a_source_to_be_identified(install):
             find_route(source="auto", **asked, text=lambda: GERMAN)
 
 
-def test_a_short_text_that_is_plainly_translated_is_refused_where_there_is_a_choice_too(install):
+def test_a_text_in_the_target_language_is_refused_with_several_models(install):
     install("en-de", "fr-de", "de-en")
     with pytest.raises(AlreadyTranslatedError):
         find_route(target="de", text=lambda: "Das Wetter ist heute schön.")
 
 
-def test_without_the_identifier_the_model_with_the_language_is_taken(install, monkeypatch):
+def test_without_the_identifier_the_direct_model_is_chosen(install, monkeypatch):
     install("en-de", "de-en", "en-fr")
     monkeypatch.setattr(route.identifier(), "is_installed", False)
     assert names(find_route(target="fr", text=lambda: GERMAN)) == ["en-fr"]

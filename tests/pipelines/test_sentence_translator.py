@@ -1,4 +1,4 @@
-"""Text in, text out: the same as the model followed by hand, whatever else stands in the batch."""
+"""Sentences are translated as by an uncached greedy search, whatever the batch; options, positions and devices."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ from onehop.storage.model_io import read_model, write_model
 from onehop.text.tokenizer import BOS, EOS
 
 TEXTS = ["the old house", "a bird", "", "Grüße 😀", "the new tree and the old bird and a house", "x"]
-# Random models repeat themselves, and here that is fine.
+# Models with random weights repeat themselves, so loops are allowed here.
 GREEDY = SearchOptions(beam=1, loop_repeats=0)
 
 
@@ -31,8 +31,8 @@ def translator(model_file):
     return SentenceTranslator.load(model_file, "cpu", engine="torch")
 
 
-def by_hand(translator: SentenceTranslator, text: str) -> tuple[str, float]:
-    """Greedy search with nothing cached, nothing batched, nothing padded."""
+def uncached_greedy_search(translator: SentenceTranslator, text: str) -> tuple[str, float]:
+    """Greedy search without cache, batch and padding."""
     src = Tokens.padded(torch.tensor([[*translator.tokenizer.encode(text), EOS]]))
     out, log_prob = [BOS], 0.0
     while len(out) < src.ids.shape[1] + engine.MORE_THAN_SOURCE:
@@ -45,14 +45,14 @@ def by_hand(translator: SentenceTranslator, text: str) -> tuple[str, float]:
     return translator.tokenizer.decode(out), log_prob
 
 
-def test_greedy_is_the_model_followed_by_hand(translator, monkeypatch):
+def test_greedy_translations_equal_an_uncached_greedy_search(translator, monkeypatch):
     monkeypatch.setattr(engine, "MORE_THAN_SOURCE", 12)
     found = translator.translate(TEXTS, GREEDY)
     for text, translation in zip(TEXTS, found, strict=True):
-        expected, log_prob = by_hand(translator, text) if text else ("", 0.0)
+        expected, log_prob = uncached_greedy_search(translator, text) if text else ("", 0.0)
         assert translation.text == expected
         assert translation.log_prob == pytest.approx(log_prob, abs=1e-3)
-    assert len({t.text for t in found}) == len(TEXTS)  # the order is that of the texts, or this would not be so
+    assert len({t.text for t in found}) == len(TEXTS)  # otherwise a wrong order could go unnoticed
 
 
 @pytest.mark.parametrize("options", [GREEDY, SearchOptions(beam=3, n_best=2)])
@@ -66,25 +66,25 @@ def test_a_translation_does_not_depend_on_its_batch(translator, monkeypatch, opt
         assert [t.score for t in many] == pytest.approx([t.score for t in one], abs=1e-4)
 
 
-def test_batches_hold_every_text_once_longest_first():
+def test_batches_contain_every_text_once_longest_first():
     sources = [[5] * n for n in (3, 6, 4, 1, 20, 6)]
     batches = list(batches_by_length(sources, 12))
     assert batches == [[4], [1, 5], [2, 0, 3]]
     assert all(len(b) * max(len(sources[i]) for i in b) <= 12 or len(b) == 1 for b in batches)
 
 
-def test_short_sources_are_apart_from_long_ones():
+def test_short_and_long_sources_are_in_separate_batches():
     sources = [[5] * n for n in (3, 6, 4, 5, 20)]
     assert list(batches_by_length(sources, 1000, short=5)) == [[4, 1, 3], [2, 0]]
     assert list(batches_by_length(sources, 1000)) == [[4, 1, 3, 2, 0]]
 
 
 @pytest.mark.parametrize(("workers", "sizes"), [(1, [6]), (2, [3, 3]), (4, [2, 2, 2]), (9, [1] * 6)])
-def test_batches_are_enough_for_all_workers(workers, sizes):
+def test_every_worker_gets_a_batch(workers, sizes):
     assert [len(b) for b in batches_by_length([[5]] * 6, 1000, workers)] == sizes
 
 
-def test_many_texts_go_through_in_windows_and_in_order(translator, monkeypatch):
+def test_a_stream_is_translated_in_windows_and_in_order(translator, monkeypatch):
     texts = TEXTS * 3
     whole = translator.translate(texts, GREEDY)
     monkeypatch.setattr(module, "WINDOW", 4)
@@ -101,7 +101,7 @@ def test_many_texts_go_through_in_windows_and_in_order(translator, monkeypatch):
     assert [t.text for t in (first, *stream)] == [t.text for t in whole]
 
 
-def test_the_position_of_a_text_seeds_its_sampling(translator, monkeypatch):
+def test_sampling_depends_on_the_position_of_a_text_not_on_its_window(translator, monkeypatch):
     options = SearchOptions(sample=True, loop_repeats=0)
     whole = translator.translate(["the old house"] * 6, options)
     assert len({t.text for t in whole}) == 6
@@ -115,8 +115,8 @@ def test_an_empty_text_stays_empty(translator, empty):
     assert (found.text, found.tokens, found.finished) == ("", (), True)
 
 
-def test_a_text_that_repeats_itself_may_be_repeated(translator):
-    """Random weights say one thing for ever: as often as the guard lets them."""
+def test_a_repetitive_source_may_have_a_repetitive_translation(translator):
+    """Random weights repeat one token until the loop detector stops them."""
     options, text = SearchOptions(beam=1), "tree " * 9
     (strict,) = translator.reference.translate([translator.tokenizer.encode(text)], options, [0])
     assert len(set(strict[0].ids)) == 1
@@ -137,7 +137,7 @@ def test_an_empty_list_gives_no_translations(translator):
     assert translator.translate([]) == []
 
 
-def test_n_best_are_different_and_best_first(translator):
+def test_n_best_translations_differ_and_are_sorted_by_score(translator):
     options = SearchOptions(beam=4, n_best=4, loop_repeats=0)
     best = translator.n_best(["the old house"], options)[0]
     assert len(best) == 4
@@ -147,22 +147,22 @@ def test_n_best_are_different_and_best_first(translator):
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-@pytest.mark.parametrize(("said", "asked", "used"), [(None, None, 0.6), (2, None, 2), (2, 0.0, 0.0), (2, 0.6, 0.6)])
-def test_a_model_says_its_length_penalty_and_the_caller_may_say_another(
-    model_file, tmp_path, engine, said, asked, used
-):
+@pytest.mark.parametrize(
+    ("configured", "requested", "used"), [(None, None, 0.6), (2, None, 2), (2, 0.0, 0.0), (2, 0.6, 0.6)]
+)
+def test_the_models_length_penalty_is_the_default(model_file, tmp_path, engine, configured, requested, used):
     file = tmp_path / "model.safetensors"
     file.write_bytes(model_file.read_bytes())
-    if said is not None:
-        (tmp_path / "model.search.toml").write_text(f"alpha = {said}\n", encoding="utf-8")
+    if configured is not None:
+        (tmp_path / "model.search.toml").write_text(f"alpha = {configured}\n", encoding="utf-8")
     translator = SentenceTranslator.load(file, "cpu", engine=engine)
-    for options in [SearchOptions(alpha=asked), *[None] * (asked is None)]:
+    for options in [SearchOptions(alpha=requested), *[None] * (requested is None)]:
         (found,) = translator.translate(["the old house"], options)
         length = len(found.tokens) + found.finished
         assert found.score == pytest.approx(found.log_prob / length**used)
 
 
-def test_a_translation_carries_its_tokens(translator):
+def test_a_translation_has_tokens_and_says_if_it_ended_or_looped(translator):
     (found,) = translator.translate(["the old house"], GREEDY)
     assert translator.tokenizer.decode(translator.tokenizer.encode(found.text)) == found.text
     assert len(found.tokens) > 1
@@ -173,11 +173,11 @@ def test_a_translation_carries_its_tokens(translator):
     assert len(stopped.tokens) < len(found.tokens)
 
 
-def test_languages_come_from_the_file(translator):
+def test_languages_are_read_from_the_model_file(translator):
     assert (translator.source, translator.target) == ("en", "de")
 
 
-def test_dropout_is_off(model_file):
+def test_translating_switches_dropout_off(model_file):
     stored = read_model(model_file)
     dropping = replace(stored.settings.model, dropout=0.5)
     model = model_of(replace(stored, settings=Settings(model=dropping))).train()
@@ -201,8 +201,8 @@ def learned(model_file, tmp_path):
     return SentenceTranslator.load(tmp_path / "learned", "cpu", engine="torch")
 
 
-def test_a_learned_table_limits_the_output_and_not_the_sentence(learned):
-    text = "x" * 22  # with the word mark 23 pieces, and the end mark makes 24
+def test_learned_positions_limit_the_output_length(learned):
+    text = "x" * 22  # 24 tokens with the word mark and EOS
     assert len(learned.tokenizer.encode(text)) == 23
     found = learned.translate([text, "the"], GREEDY)
     assert [len(t.tokens) for t in found] == [24, 24]
@@ -210,7 +210,7 @@ def test_a_learned_table_limits_the_output_and_not_the_sentence(learned):
     assert alone.text == found[1].text
 
 
-def test_a_sentence_longer_than_a_learned_table_is_refused(learned):
+def test_a_sentence_longer_than_learned_positions_is_refused(learned):
     message = "A sentence of 25 tokens is longer than the 24 learned positions. Split it, or train with a larger"
     with pytest.raises(SettingsError, match=message):
         learned.translate(["x" * 23])
@@ -222,8 +222,8 @@ def test_sinusoidal_positions_have_no_limit(translator):
     assert len(found.tokens) == len(translator.tokenizer.encode(long)) + engine.MORE_THAN_SOURCE
 
 
-def test_a_model_that_translated_a_long_sentence_can_be_trained_on(translator):
-    """Validation translates with the model in training: nothing of inference mode may stay in it."""
+def test_a_model_can_be_trained_after_translating_a_long_sentence(translator):
+    """Validation translates with the model that is trained, so no tensor of inference mode may stay in it."""
     translator.translate(["x" * (translator.model.settings.max_length + 10)], GREEDY)
     ids = Tokens.padded(torch.tensor([[5, 6, EOS]]))
     translator.model.train()(ids, ids).sum().backward()
@@ -233,7 +233,7 @@ def test_a_model_that_translated_a_long_sentence_can_be_trained_on(translator):
 # --- device ---------------------------------------------------------------------------------------------------
 
 
-def test_the_device_is_chosen(model_file, monkeypatch):
+def test_without_a_gpu_the_device_is_the_cpu(model_file, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert pick_device(None) == torch.device("cpu")
@@ -245,7 +245,7 @@ def test_the_device_is_chosen(model_file, monkeypatch):
         SentenceTranslator.load(model_file, "cuda")
 
 
-def test_a_gpu_is_taken_where_there_is_one(monkeypatch):
+def test_with_gpus_the_device_is_that_of_the_local_rank(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
@@ -262,7 +262,7 @@ def test_an_unknown_device_is_refused(name):
         pick_device(name)
 
 
-def test_a_model_is_found_by_its_name(model_file, tmp_path, monkeypatch):
+def test_a_model_is_loaded_by_name(model_file, tmp_path, monkeypatch):
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path))
     (tmp_path / "mine.safetensors").write_bytes(model_file.read_bytes())
     by_name, by_path = (SentenceTranslator.load(which, "cpu", engine="torch") for which in ("mine", model_file))
@@ -276,7 +276,7 @@ def test_several_threads_get_one_torch_engine(translator):
 
     def make():
         made.append(translator.reference)
-        time.sleep(0.05)  # long enough for the other to be here
+        time.sleep(0.05)  # long enough for the other thread to ask, too
         return made[-1]
 
     lazy = SentenceTranslator(translator.tokenizer, "en", "de", reference=make)

@@ -1,4 +1,4 @@
-"""What a search settles while it goes on: never taken back, and in the end all of it."""
+"""The settled prefix of a running search only grows, and becomes the result."""
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from onehop.decoding.torch_engine import extended, shared_by_beam
 from onehop.pipelines.sentence_translator import SentenceTranslator
 
 TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
-WAYS = [
+OPTIONS = [
     SearchOptions(beam=1),
     SearchOptions(beam=4),
     SearchOptions(beam=4, n_best=3),
@@ -29,14 +29,14 @@ def translator(request, model_file):
     )
 
 
-@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("text", TEXTS)
 def test_settled_prefixes_grow_and_the_result_equals_n_best(translator, text, options):
-    heard = []
+    received = []
     ids = translator.tokenizer.encode(text)
-    found = translator.search(ids, options, settled=lambda settled: heard.append(list(settled)))
+    found = translator.search(ids, options, settled=lambda settled: received.append(list(settled)))
     final = translator.tokenizer.ids(found[0].tokens)
-    for before, after in zip(heard, [*heard[1:], final], strict=True):
+    for before, after in zip(received, [*received[1:], final], strict=True):
         assert after[: len(before)] == before
     reference = SentenceTranslator(translator.tokenizer, "en", "de", reference=lambda: translator.reference)
     expected = reference.n_best([text], options)[0]
@@ -46,14 +46,14 @@ def test_settled_prefixes_grow_and_the_result_equals_n_best(translator, text, op
 
 def test_ctranslate2_streams_greedy_search_token_by_token(model_file):
     translator = SentenceTranslator.load(model_file, engine="ctranslate2", compute="float32")
-    heard = []
+    received = []
     (found,) = translator.search(
         translator.tokenizer.encode("the old house"),
         SearchOptions(beam=1),
-        settled=lambda i: heard.append(len(i)),
+        settled=lambda i: received.append(len(i)),
     )
     assert found.engine == "ctranslate2"
-    assert heard[: len(found.tokens)] == list(range(1, len(found.tokens) + 1))
+    assert received[: len(found.tokens)] == list(range(1, len(found.tokens) + 1))
 
 
 def test_torch_continues_a_prefix(translator):
@@ -65,16 +65,16 @@ def test_torch_continues_a_prefix(translator):
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(beam=4), SearchOptions(beam=1, sample=True)])
 def test_a_search_can_be_cancelled(translator, options):
-    heard = []
+    received = []
 
     def leave(ids):
-        heard.append(len(ids))
-        if len(heard) == 3:
+        received.append(len(ids))
+        if len(received) == 3:
             raise SearchCancelled
 
     with pytest.raises(SearchCancelled):
         translator.search(translator.tokenizer.encode("the old house"), options, settled=leave)
-    assert len(heard) == 3
+    assert len(received) == 3
 
 
 def kept(token, parent, state="live", score=-1.0):
@@ -86,7 +86,7 @@ def test_the_best_finished_hypothesis_limits_the_settled_prefix():
     assert shared_by_beam(history) == [5]
     history.steps[0][1].append(kept(3, 0, "finished", -2.0))
     assert shared_by_beam(history) == [5]
-    history.steps[0][1].append(kept(3, 1, "finished", -1.5))  # 6, and better than the other that ended
+    history.steps[0][1].append(kept(3, 1, "finished", -1.5))  # continues token 6, and scores best
     assert shared_by_beam(history) == []
 
 

@@ -41,19 +41,19 @@ TERMS = Terms([Term("house", "Gebäude"), Term("old house", "Altbau")], ["Anna"]
         ("The  old house", "The <term> old house <as> Altbau </term>"),
         ("A (house) and a house", "A (house) and a <term> house <as> Gebäude </term>"),
         ("A garden", None),
-        ("<b> the house </b>", None),  # a tag that somebody wrote stays ordinary text
+        ("<b> the house </b>", None),  # tags in the input stay ordinary text
     ],
 )
 def test_terms_are_tagged_where_a_tag_can_stand(tokenizer, text, tagged):
     assert TERMS.tagged(text, tokenizer) == tagged
 
 
-def test_the_formality_stands_before_the_rest(tokenizer):
+def test_the_formality_tag_comes_first(tokenizer):
     terms = Terms([Term("house", "Gebäude")], formality="formal")
     assert terms.tagged("Your house", tokenizer) == "<formal> Your <term> house <as> Gebäude </term>"
 
 
-def test_a_sentence_that_addresses_nobody_gets_no_formality(tokenizer):
+def test_a_sentence_without_address_gets_no_formality_tag(tokenizer):
     terms = Terms(formality="formal")
     assert terms.tagged("We bought 3 acres.", tokenizer) is None
     assert terms.tagged("Wait here.", tokenizer) == "<formal> Wait here."
@@ -72,11 +72,11 @@ def test_an_unsupported_formality_is_refused(tokenizer, monkeypatch):
 
 def test_an_unknown_formality_is_refused():
     with pytest.raises(SettingsError, match="no formality 'polite'"):
-        inspect.unwrap(terms_of)(None, [], "polite")  # a test run checks the types of arguments before
+        inspect.unwrap(terms_of)(None, [], "polite")  # unwrapped: the tests' type check would refuse it first
 
 
-def test_a_missing_term_is_forced(shipped, sentences):
-    """Without the second try none of these comes out, tags or not."""
+def test_a_missing_term_is_forced_in_a_second_search(shipped, sentences):
+    """The model ignores the tag of this term."""
     text, term = "The waiter forgot our drinks.", Term("waiter", "Servicekraft")
     first = sentences.translate([text])[0]
     assert not term.met(first.text)
@@ -116,8 +116,8 @@ def test_an_article_gets_the_gender_of_the_term(sentences):
     assert fix_article(sentences, text, right, term) == right
 
 
-def test_terms_of_the_benchmark_are_met(shipped):
-    """A tenth of benchmarks/terms.tsv; results/terms.json has them all."""
+def test_terms_of_the_benchmark_are_in_the_translations(shipped):
+    """A tenth of benchmarks/terms.tsv. results/terms.json has all."""
     rows = [line.split("\t") for line in (BENCHMARKS / "terms.tsv").read_text().splitlines()[1:]]
     for kind, source, target, english in rows[::10]:
         wish = {"glossary": {source: target}} if kind == "term" else {"keep": [source]}
@@ -126,7 +126,7 @@ def test_terms_of_the_benchmark_are_met(shipped):
         assert re.search(target or source, result.text)
 
 
-def test_several_terms_of_a_sentence_are_met_and_scored(shipped):
+def test_several_terms_of_a_sentence_are_in_its_scored_translation(shipped):
     glossary = {"manager": "Führungskraft", "company": "Betrieb", "contract": "Vereinbarung"}
     result = shipped.translate("The manager of the company has signed the contract.", glossary=glossary)
     assert not result.sentences[0].unmet

@@ -1,4 +1,4 @@
-"""The translator that people import: texts of any length, results, scores, and its life."""
+"""The public translator: texts of any length, results, scores, errors, unloading and pickling."""
 
 import copy
 import gc
@@ -50,12 +50,12 @@ def test_no_sentence_of_a_paragraph_is_lost(shipped):
     assert len(result.sentences) == 24
     assert result.text == " ".join(s.text for s in result.sentences)
     assert result.warnings == []
-    # As one sentence, longer than any that the model has met, it ends in nonsense.
+    # Translated as one sentence, longer than any in the training data, parts are lost.
     (whole,) = shipped._models[0].sentences.translate([text])
     assert result.text.count("Kanada") == 3 > whole.text.count("Kanada")
 
 
-def test_a_text_is_one_result_and_a_list_is_a_list(small):
+def test_a_list_of_texts_gives_a_list_of_results(small):
     texts = ["the old house", "a bird. the new tree"]
     results = small.translate(texts)
     assert [r.source for r in results] == texts
@@ -63,7 +63,7 @@ def test_a_text_is_one_result_and_a_list_is_a_list(small):
     assert small.translate([]) == []
 
 
-def test_lines_stay_lines_to_their_last_character(shipped):
+def test_line_breaks_and_spaces_between_sentences_are_kept(shipped):
     text = "Good morning.\r\n\n  Good evening. \nThank you."
     result = shipped.translate(text)
     assert result.source == text
@@ -71,7 +71,7 @@ def test_lines_stay_lines_to_their_last_character(shipped):
     assert [str(s) for s in result.sentences] == ["Guten Morgen.", "Guten Abend.", "Danke."]
 
 
-def test_a_byte_order_mark_is_no_part_of_a_text(shipped):
+def test_a_byte_order_mark_is_ignored(shipped):
     assert shipped.translate("\ufeffGood morning.") == shipped.translate("Good morning.")
 
 
@@ -80,13 +80,13 @@ def test_half_a_surrogate_pair_in_a_long_text_is_translated(shipped):
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n", "\r\n\t", "?! …", "https://example.com"])
-def test_what_has_no_words_stays_as_it_is(small, text):
+def test_text_without_words_is_returned_unchanged(small, text):
     result = small.translate(text)
     assert (result.text, result.score, result.warnings) == (text, 0.0, [])
 
 
-def test_it_translates_as_the_command_line_does(model_file, small):
-    """The same paragraphs through the pipeline that the verb uses, put together by hand."""
+def test_translate_equals_the_paragraph_pipeline(model_file, small):
+    """The command line builds the same pipeline."""
     by_hand = ParagraphTranslator(
         SentenceTranslator.load(model_file, compute="float32", threads=1),
         max_length=max_length_of(model_file),
@@ -100,8 +100,8 @@ def test_it_translates_as_the_command_line_does(model_file, small):
     assert small.translate(text, options=SearchOptions(beam=2, alpha=0.2, n_best=2)) == result
 
 
-def test_an_unfinished_sentence_and_a_loop_are_warned_of(small):
-    """Weights that were never trained find no end."""
+def test_unfinished_sentences_and_loops_cause_warnings(small):
+    """A model with random weights never predicts EOS."""
     results = small.translate(["the old house", "a bird", "the new tree", "a new house"], beam=1)
     assert any(not s.n_best[0].finished for r in results for s in r.sentences)
     for result in results:
@@ -114,7 +114,7 @@ UNFINISHED = "a translation reached the maximum length without ending"
 LOOPED = "a translation repeated itself over and over, and was stopped"
 
 
-def test_terms_come_from_a_mapping_or_a_file(shipped, tmp_path):
+def test_a_glossary_may_be_a_mapping_or_a_file(shipped, tmp_path):
     (tmp_path / "terms.tsv").write_text("contract\tKontrakt\n")
     for glossary in ({"contract": "Kontrakt"}, tmp_path / "terms.tsv", str(tmp_path / "terms.tsv")):
         result = shipped.translate("The contract is short.", glossary=glossary, beam=8)
@@ -123,7 +123,7 @@ def test_terms_come_from_a_mapping_or_a_file(shipped, tmp_path):
     assert "Contract" in kept.text or kept.warnings == ["not in the translation: Contract"]
 
 
-def test_another_language_is_warned_of(shipped):
+def test_text_in_another_language_causes_a_warning(shipped):
     result = shipped.translate("Dies ist gewiss kein englischer Satz, oder etwa doch?")
     assert result.warnings[0].startswith("the input does not seem to be in the model's source language, en")
 
@@ -131,12 +131,12 @@ def test_another_language_is_warned_of(shipped):
 # --- scores ---------------------------------------------------------------------------------------------------
 
 
-def test_sentences_know_the_scores_of_their_tokens_and_where_they_come_from(shipped):
+def test_sentences_have_token_scores_and_alignments(shipped):
     (sentence,) = shipped.translate("The cat is asleep.").sentences
     assert len(sentence.token_scores) == len(sentence.tokens)
     assert max(sentence.token_scores) <= 0
     end = shipped.score(sentence.source, sentence.text).token_scores[-1]
-    # The search and the scoring add up in another order, in int8.
+    # Search and scoring sum int8 products in different orders.
     assert sum(sentence.token_scores) + end == pytest.approx(sentence.n_best[0].log_prob, abs=0.05)
     alignment = sentence.alignment
     assert alignment["target_tokens"] == list(sentence.tokens)
@@ -196,7 +196,7 @@ def test_invalid_arguments_are_refused(small, monkeypatch, call, error, message)
     assert str(caught.value).startswith(message)
 
 
-def test_the_quality_fast_is_the_small_model_and_greedy_search(install, monkeypatch):
+def test_quality_fast_uses_the_small_model_and_greedy_search(install, monkeypatch):
     install("en-de", "en-de-small")
     asked = []
     pipeline = Translator.pipeline
@@ -212,7 +212,7 @@ def test_the_quality_fast_is_the_small_model_and_greedy_search(install, monkeypa
     assert [options.beam for options in asked] == [1, 4, 1, 3]
 
 
-def test_a_quality_that_is_missing_is_said_in_the_words_of_python(install):
+def test_errors_of_a_missing_quality_name_the_python_argument(install):
     folder = install("en-de")
     remedy = f"put en-de-small.safetensors into {folder}, or leave out quality=."
     with pytest.raises(
@@ -224,7 +224,7 @@ def test_a_quality_that_is_missing_is_said_in_the_words_of_python(install):
             Translator(model, quality="fast")
 
 
-def test_errors_name_the_arguments_of_python(install):
+def test_errors_name_the_python_arguments(install):
     install("en-de", "en-fr")
     with pytest.raises(ModelFileError, match=r"Choose one with model=, or give to=\.$"):
         Translator(source="en")
@@ -232,17 +232,17 @@ def test_errors_name_the_arguments_of_python(install):
         translate("a bird", source="en")
 
 
-# --- its life -------------------------------------------------------------------------------------------------
+# --- unloading, pickling, threads -----------------------------------------------------------------------------
 
 
-def test_its_repr_says_what_it_is(model_file, small, shipped):
+def test_the_repr_shows_model_languages_and_options(model_file, small, shipped):
     assert repr(shipped) == "Translator('en-de', en → de, threads=1)"
     assert repr(small) == f"Translator({str(model_file)!r}, en → de, compute='float32', threads=1)"
     small.unload()
     assert repr(small).endswith(", unloaded)")
 
 
-def test_unloaded_it_frees_its_weights_and_reads_them_again_when_used(small):
+def test_unload_frees_the_weights_until_the_next_use(small):
     before = small.translate("the old house")
     weights = weakref.ref(small._models[0].sentences)
     with small as same:
@@ -253,7 +253,7 @@ def test_unloaded_it_frees_its_weights_and_reads_them_again_when_used(small):
     assert small.translate("the old house") == before
 
 
-def test_it_pickles_without_its_weights(small):
+def test_a_pickled_translator_contains_no_weights(small):
     data = pickle.dumps(small)
     assert len(data) < 1000
     again = pickle.loads(data)
@@ -274,7 +274,7 @@ def test_a_relative_path_works_after_a_change_of_directory(model_file, tmp_path,
     assert translator.translate("a bird") == before == pickle.loads(data).translate("a bird")
 
 
-def test_other_weights_under_its_name_are_refused(install):
+def test_a_changed_model_file_is_refused(install):
     folder = install("en-de")
     translator = Translator("en-de")
     before, data = translator.translate("a bird"), pickle.dumps(translator)
@@ -307,7 +307,7 @@ def test_threads_share_a_translator(shipped):
         )
 
 
-def test_load_is_the_constructor(model_file):
+def test_load_equals_the_constructor(model_file):
     assert Translator.load(model_file).translate("a bird") == Translator(str(model_file)).translate("a bird")
 
 
@@ -333,7 +333,7 @@ def test_the_function_keeps_models_in_memory(install, monkeypatch):
 
 
 @pytest.mark.parametrize("source", [None, "auto"])
-def test_a_text_in_the_target_language_is_given_back_with_a_warning(install, source):
+def test_a_text_in_the_target_language_is_returned_with_a_warning(install, source):
     install("en-de", "de-en")
     text = "Dies ist gewiss kein englischer Satz,\noder etwa doch?"
     found = translate(text, to="de", source=source)

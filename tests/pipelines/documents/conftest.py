@@ -1,4 +1,4 @@
-"""Translators of documents whose answers a test knows: the same text, or the same in capitals."""
+"""Document translators with a known output: the same text, or the text in capitals."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ from onehop.text.tokenizer import normalise
 
 
 class WordByWord(SentenceTranslator):
-    """Translates word by word, and remembers what it was asked."""
+    """Translates word by word, and records the texts that it gets."""
 
     source, target = "en", "xx"
 
@@ -29,7 +29,7 @@ class WordByWord(SentenceTranslator):
         )
 
     def id(self, text):
-        """Stands for a text where the model would read the ids of its tokens."""
+        """A number for a text, in place of token ids."""
         self.texts.append(text)
         return len(self.texts)
 
@@ -43,7 +43,7 @@ class WordByWord(SentenceTranslator):
 
 
 def aligned(translator, sentences):
-    """Each word comes from the one at its place."""
+    """Aligns each target word with the source word at the same index."""
     found = []
     for s in sentences:
         source, target = words(normalise(s.model_input)), words(s.text)
@@ -54,7 +54,7 @@ def aligned(translator, sentences):
 
 @pytest.fixture
 def pipeline(monkeypatch):
-    """A pipeline that changes each word as the test says."""
+    """Makes a pipeline that applies a function to each word."""
     monkeypatch.setattr(alignment, "align_sentences", aligned)
     monkeypatch.setattr(paragraphs, "force_missing_terms", lambda translator, text, ids, translation, *_: translation)
     return lambda word=str.upper: ParagraphTranslator(WordByWord(word), max_length=128, keep_capitals=True)
@@ -62,7 +62,7 @@ def pipeline(monkeypatch):
 
 @pytest.fixture
 def translated(pipeline):
-    """A document, given as text or bytes, through such a pipeline."""
+    """Translates a document, given as text or bytes, with such a pipeline."""
 
     def made(document, name, word=str.upper, **how):
         data = document.encode() if isinstance(document, str) else document
@@ -74,7 +74,7 @@ def translated(pipeline):
 
 @pytest.fixture
 def same(translated):
-    """Whether a document comes back the same to the byte, by a translator that changes nothing."""
+    """Whether a translator that changes no word returns the document byte for byte."""
 
     def made(document, name, **how):
         return translated(document, name, word=str, **how) == document

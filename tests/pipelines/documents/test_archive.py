@@ -1,4 +1,4 @@
-"""Books and OpenDocument texts: everything in the archive stays but the text."""
+"""Books and OpenDocument texts: only text in the archive changes."""
 
 import contextlib
 import io
@@ -61,7 +61,7 @@ def changed(text, *pairs):
     return text
 
 
-def test_a_book(translated):
+def test_a_books_text_is_translated_and_its_markup_kept(translated):
     found = unpacked(translated(BOOK, "book.epub"))
     expected = changed(
         CHAPTER,
@@ -72,7 +72,7 @@ def test_a_book(translated):
     assert [each[3] for each in found] == ["application/x", expected, "p { color: red }", "<x>keep</x>"]
 
 
-def test_an_opendocument_text(translated):
+def test_an_opendocument_text_is_translated_and_its_markup_kept(translated):
     expected = changed(
         CONTENT,
         ("The sea", "THE SEA"),

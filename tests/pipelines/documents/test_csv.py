@@ -16,7 +16,7 @@ def test_unchanged_text_gives_the_same_bytes(same, text, name):
         assert same(data, name)
 
 
-def test_some_columns(translated):
+def test_only_chosen_columns_are_translated(translated):
     assert translated(TABLE, "a.csv", fields=("text",)) == (
         'id,text,note\n1,"ONE, ""TWO""\nTHREE",x\n2,FOUR {name},\n\n3,"",last'
     )

@@ -1,4 +1,4 @@
-"""Word documents: each part comes back the same, and looks, links, fields and breaks go with their words."""
+"""Word documents: other parts are unchanged, and formatting, links, fields and breaks move with their words."""
 
 import io
 import re
@@ -19,7 +19,7 @@ def parts(data):
 
 
 def runs(data, name="word/document.xml"):
-    """Paragraphs as runs: letters for looks, and the text."""
+    """The runs of each paragraph: their text after signs for the formatting."""
     xml = parts(data)[name][1].decode()
     found = []
     for paragraph in re.findall(r"<w:p>.*?</w:p>|<w:p .*?</w:p>", xml, re.DOTALL):
@@ -52,7 +52,7 @@ def test_formatting_moves_with_its_words(translated):
     assert b"WRITTEN BY THE SEA" in footer
 
 
-def test_the_rest_of_the_document_stays(translated):
+def test_other_parts_and_formatting_are_unchanged(translated):
     before, after = parts(LETTER), parts(translated(LETTER, "letter.docx"))
     assert list(before) == list(after)
     assert {name for name in before if before[name] != after[name]} == {"word/document.xml", "word/footer1.xml"}
@@ -61,12 +61,12 @@ def test_the_rest_of_the_document_stays(translated):
 
 
 def test_characters_that_xml_forbids_are_replaced(translated):
-    """A model with byte fallback may write any byte, also those that the marks of a paragraph are made of."""
+    """A model with byte fallback may write any byte, even those that mark the runs of a paragraph internally."""
     found = translated(LETTER, "letter.docx", lambda word: word + "\x00\x01\x02\x1b")
     assert runs(found)[0] == [" ".join(word + "\ufffd" * 4 for word in ("The", "old", "house", "by", "the", "sea"))]
 
 
-def test_other_files_are_refused():
+def test_a_file_that_is_no_archive_is_refused():
     with pytest.raises(TextError, match=r"x\.docx is damaged, or of another format: File is not a zip file"):
         read_document(b"text", "x.docx")
 
@@ -78,7 +78,7 @@ def test_a_missing_extra_is_named(monkeypatch):
             read_document(b"", name)
 
 
-def test_a_placeholder_over_two_runs_stays(translated):
+def test_a_placeholder_over_two_runs_is_kept(translated):
     with zipfile.ZipFile(io.BytesIO(LETTER)) as old, zipfile.ZipFile(out := io.BytesIO(), "w") as new:
         for info in old.infolist():
             new.writestr(

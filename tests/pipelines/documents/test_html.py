@@ -1,4 +1,4 @@
-"""HTML files: what is no text comes back to the byte, and tags go with their words."""
+"""HTML files: everything but text is unchanged, and tags move with their words."""
 
 from pathlib import Path
 
@@ -27,12 +27,12 @@ def test_only_text_is_translated(translated):
     assert '<script>var keep = "this";</script><p translate="no">Keep this.</p>' in found
 
 
-def test_placeholders_stay_inside_and_beside_tags(translated):
+def test_placeholders_inside_and_beside_tags_are_kept(translated):
     page = "<p>Dear {{name}}, <b>{count}</b> of <code>{total}</code> files <i>are at %s now</i>.</p>"
     changed = "<p>DEAR {{name}}, <b>{count}</b> OF <code>{total}</code> FILES <i>ARE AT %s NOW</i>.</p>"
     assert translated(page, "a.html") == changed
 
 
 @pytest.mark.parametrize("name", ["{{first <b>name</b>}}, read", "{{first <b>name}}, read</b>"])
-def test_a_placeholder_with_a_tag_inside_stays(translated, name):
+def test_a_placeholder_with_a_tag_inside_is_kept(translated, name):
     assert translated(f"<p>Dear {name} it.</p>", "a.html") == f"<p>DEAR {name.replace('read', 'READ')} IT.</p>"

@@ -1,4 +1,4 @@
-"""Files and folders: what becomes what, what is refused, and how a stopped job goes on."""
+"""Jobs over files and folders: outputs, refused arguments, and resuming."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def here(tmp_path, monkeypatch):
 
 
 def run(pipeline, paths, out, identity="x", **how):
-    """What the translator was asked, and what was said."""
+    """Run a job; return the translated texts and the messages."""
     listener = CollectedMessages()
     work = job_of([Path(path) for path in paths], None if out is None else Path(out), ReadOptions(**how))
     work.run(pipeline, {"identity": identity}, listener)
@@ -45,7 +45,7 @@ def test_a_folder_becomes_a_folder(here, pipeline):
     assert found.pop(".onehop/segments.jsonl")
     assert found == {"a.txt": "ONE\nTWO\nTHREE\n", "deep/b.md": "# TWO\n\nFOUR\n"}
     assert listener == []
-    assert asked == ["one", "two", "three", "two", "four"]  # formats write text otherwise: each asks for itself
+    assert asked == ["one", "two", "three", "two", "four"]  # segments are shared only within a format
 
 
 def test_repeated_segments_are_translated_once(here, pipeline):
@@ -63,7 +63,7 @@ def test_one_file_becomes_a_file(here, pipeline, capsysbinary):
 
 
 class KilledError(Exception):
-    """As if the machine went off."""
+    """Stands in for a machine that is switched off."""
 
 
 def stopped(pipeline, after):
@@ -140,6 +140,6 @@ def test_invalid_jobs_are_refused(here, paths, out, how, message):
     assert str(refused.value).startswith(message)
 
 
-def test_an_unknown_format():
+def test_an_unknown_format_is_refused():
     with pytest.raises(SettingsError, match=r"There is no format 'pdf'\. There are: text, markdown, "):
         ReadOptions(format="pdf")

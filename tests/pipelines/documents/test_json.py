@@ -23,7 +23,7 @@ def test_unchanged_text_gives_the_same_bytes(same, text):
         assert same(data, "x.json")
 
 
-def test_real_files(same):
+def test_real_files_round_trip_byte_for_byte(same):
     for file in sorted((Path(__file__).parents[3] / "results").glob("**/*.json"))[:5]:
         assert same(file.read_bytes(), file.name)
 
@@ -42,7 +42,7 @@ def test_values_are_translated(translated):
     assert r"CAF\u00c9 \ud83d\ude00" in translated(MESSAGES, "x.json")
 
 
-def test_only_some_fields(translated):
+def test_only_chosen_fields_are_translated(translated):
     text = '{"id": "one", "text": "two", "more": {"text": ["three"], "id": "four"}}'
     assert translated(text, "x.json", fields=("text",)) == (
         '{"id": "one", "text": "TWO", "more": {"text": ["THREE"], "id": "four"}}'

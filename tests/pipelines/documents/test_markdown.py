@@ -1,4 +1,4 @@
-"""Markdown: text is translated; code, links, tables, front matter and everything else comes out as it was."""
+"""Markdown: text is translated; code, links, tables, front matter and everything else is unchanged."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def test_unchanged_text_gives_the_same_bytes(same, text):
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.glob("docs/**/*.md")) + sorted(ROOT.glob("*.md")), ids=lambda f: f.name)
-def test_real_files(same, file):
+def test_real_files_round_trip_byte_for_byte(same, file):
     assert same(file.read_bytes(), file.name)
 
 
@@ -85,5 +85,5 @@ def test_only_text_is_translated(translated):
         ("2 * 3 houses\n", {"houses": "Häuser"}, "2 * 3 Häuser\n"),
     ],
 )
-def test_a_translation_does_not_become_markup(translated, source, word, expected):
+def test_markup_characters_of_a_translation_are_escaped(translated, source, word, expected):
     assert translated(source, "x.md", lambda w: word.get(w, w)) == expected

@@ -1,4 +1,4 @@
-"""PO files: what has no translation gets one; everything else stays, to the byte where gettext would write it so."""
+"""PO files: missing translations are filled in, and everything else is unchanged."""
 
 import pytest
 
@@ -46,7 +46,7 @@ msgstr ""
 
 
 def filled(word):
-    """The catalog with the translations that the test expects, written by hand."""
+    """The catalog with the expected translations."""
     return (
         CATALOG.replace(
             'exist.\\n"\nmsgstr ""', 'exist.\\n"\nmsgstr "' + word(r"Could not open %s: \"it\" does not exist.\n") + '"'

@@ -1,6 +1,6 @@
-"""Files that other programs made come back the same from a translator that changes nothing.
+"""Files of other programs are returned unchanged by a translator that changes no word.
 
-Where they come from: THIRD_PARTY.md. `tutorial.epub` is docs/tutorial.md as pandoc 3.9 writes it.
+THIRD_PARTY.md names their sources. `tutorial.epub` is docs/tutorial.md written by pandoc 3.9.
 """
 
 import difflib
@@ -37,19 +37,19 @@ def members(data):
     ],
     ids=lambda file: file.name,
 )
-def test_the_same_bytes(same, file):
+def test_files_round_trip_byte_for_byte(same, file):
     assert same(file.read_bytes(), file.name)
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_the_same_archive(translated, name):
+def test_archives_round_trip_member_by_member(translated, name):
     data = (FILES / name).read_bytes()
     assert members(translated(data, name, str)) == members(data)
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
-def test_the_text_of_the_archive_is_found(translated, name):
-    """The same would come back from a reader that finds nothing: with other words the text is another one."""
+def test_the_text_of_an_archive_is_translated(translated, name):
+    """A reader that finds no text would also return the same archive, so this translator changes the words."""
     data = (FILES / name).read_bytes()
     before, after = members(data), members(translated(data, name))
     assert [each[:3] for each in before] == [each[:3] for each in after]
@@ -58,7 +58,7 @@ def test_the_text_of_the_archive_is_found(translated, name):
     assert all(re.search(r"/?(document|comments|content|ch\d+|nav|title_page)\.x(ht)?ml$", name) for name in changed)
 
 
-def test_a_catalog_has_only_its_missing_translations_filled(translated):
+def test_only_missing_translations_of_a_catalog_are_filled(translated):
     text = (FILES / "auth.po").read_text(encoding="utf-8")
     out = translated(text, "auth.po", str)
     before, after = polib.pofile(text), polib.pofile(out)
@@ -92,7 +92,7 @@ def test_a_copy_of_the_source_that_needs_translation_is_translated(translated, s
     assert same(text, "validators.xlf")
 
 
-def test_an_xliff_file_has_only_its_missing_targets_filled(translated):
+def test_only_missing_targets_of_an_xliff_file_are_filled(translated):
     text = (FILES / "auth.xlf").read_text(encoding="utf-8")
     units = r"<source>(.*?)</source>\s*<target( state=\"translated\")?>(.*?)</target>"
     missing = [(source, target) for source, _, target in re.findall(units, text, re.DOTALL) if not target]

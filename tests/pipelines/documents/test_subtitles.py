@@ -74,7 +74,7 @@ def test_the_model_reads_whole_sentences(pipeline):
     ]
 
 
-def test_tags_settings_and_notes_stay(translated):
+def test_tags_settings_and_notes_are_kept(translated):
     found = translated(VTT, "a.vtt")
     for kept in ("WEBVTT - A film", "NOTE nothing of this", "intro\n00:01.000", "::cue { color: red }", "&amp;"):
         assert kept in found

@@ -35,11 +35,11 @@ def test_unchanged_text_gives_the_same_bytes(same, text, join_lines):
 
 @pytest.mark.parametrize("file", ["LICENSE", "docs/journal.md", "tests/data/tatoeba-1000.en"])
 @pytest.mark.parametrize("join_lines", [False, True])
-def test_real_files(same, file, join_lines):
+def test_real_files_round_trip_byte_for_byte(same, file, join_lines):
     assert same((Path(__file__).parents[3] / file).read_bytes(), "x.txt", join_lines=join_lines)
 
 
-def test_tabs_and_ends_of_lines_stay(translated):
+def test_tabs_and_line_ends_are_kept(translated):
     data = b"\xef\xbb\xbfone\t two.  Three\r\n\r\n\tfour \r\n"
     assert translated(data, "x.txt") == b"\xef\xbb\xbfONE\t TWO.  THREE\r\n\r\n\tFOUR \r\n"
 

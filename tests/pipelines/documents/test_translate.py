@@ -1,4 +1,4 @@
-"""A document through a translator: alignments through English, what the model has copied, and what is too much."""
+"""Translating a document: alignments through English, copied text, and too many tags."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def test_through_english_tags_go_with_their_words(pipeline):
     assert found.attention.tolist() == np.eye(3).tolist()
 
 
-def test_through_english_a_copied_sentence_takes_no_other_s_alignment(pipeline):
+def test_through_english_copied_sentences_keep_alignments_in_order(pipeline):
     changed = {"old": "alte", "house": "Haus", "is": "ist", "here": "da"}
     by = PivotTranslator(pipeline(str), pipeline(lambda word: changed.get(word, word)), Terms())
     document = read_document(b"<p>one <b>two</b></p><p>the old house <b>is</b> here</p>", "x.html")

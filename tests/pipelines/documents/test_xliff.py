@@ -40,7 +40,7 @@ def test_segments_get_a_target(translated, word, changed):
     assert translated(OLD.replace("TARGET1", ""), "a.xlf", word) == expected
 
 
-def test_version_two(translated):
+def test_xliff_2_segments_get_a_target(translated):
     target = '<target>READ <pc id="1">THE MANUAL</pc>.</target>'
     assert translated(NEW, "a.xliff") == NEW.replace("</source>", f"</source>\n{target}")
 

@@ -65,7 +65,7 @@ def test_a_translation_stays_a_string(translated, word):
     assert yaml.safe_load(translated("a: house\n", "x.yml", lambda w: word)) == {"a": word}
 
 
-def test_only_some_fields(translated):
+def test_only_chosen_fields_are_translated(translated):
     text = "id: one\ntext: two\nmore:\n  - text: {a: three}\n"
     assert translated(text, "x.yml", fields=("text",)) == "id: one\ntext: TWO\nmore:\n  - text: {a: THREE}\n"
 
