@@ -1,4 +1,4 @@
-"""The user's cache: whole or not there, whoever else writes."""
+"""The user's cache: entries are complete or absent, even with concurrent writers."""
 
 import os
 import time
@@ -18,7 +18,7 @@ def root(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_the_folder_is_the_users(monkeypatch, root, tmp_path):
+def test_the_cache_folder_follows_the_environment(monkeypatch, root, tmp_path):
     assert cache.cache_root() == root
     monkeypatch.delenv("ONEHOP_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -28,7 +28,7 @@ def test_the_folder_is_the_users(monkeypatch, root, tmp_path):
     assert cache.cache_root() == tmp_path / ".cache" / "onehop"
 
 
-def test_an_entry_is_found_as_it_was_put(root):
+def test_an_entry_round_trips(root):
     assert cache.find("kind/x") is None
     folder = cache.put("kind/x", FILES)
     assert cache.find("kind/x") == folder == root / "kind" / "x"
@@ -65,7 +65,7 @@ def test_a_damaged_entry_counts_as_missing_and_is_replaced(damage, root):
     assert os.listdir(root) == ["x"]
 
 
-def test_who_comes_second_keeps_what_the_first_made(root):
+def test_putting_an_existing_entry_keeps_it(root):
     folder = cache.put("x", FILES)
     before = (folder / "a.bin").stat().st_ino
     assert cache.put("x", FILES) == folder
@@ -73,14 +73,14 @@ def test_who_comes_second_keeps_what_the_first_made(root):
     assert os.listdir(root) == ["x"]
 
 
-def test_many_at_once_do_not_disturb_each_other(root):
+def test_concurrent_puts_leave_one_entry(root):
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda _: cache.put("x", FILES), range(64))) == {root / "x"}
     assert cache.find("x") == root / "x"
     assert os.listdir(root) == ["x"]
 
 
-def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(root):
+def test_only_old_temporary_folders_are_removed(root):
     for name, age in ((".old.aa.tmp", cache.ABANDONED_SECONDS + 9), (".new.bb.tmp", 9)):
         (root / name).mkdir(parents=True)
         os.utime(root / name, times=(time.time() - age,) * 2)
@@ -88,7 +88,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     assert sorted(os.listdir(root)) == [".new.bb.tmp", "x"]
 
 
-def test_where_nothing_can_be_written_an_error_says_so(root):
+def test_an_unwritable_cache_raises_an_error(root):
     root.write_text("a file")
     with pytest.raises(OSError, match="directory"):
         cache.put("x", FILES)

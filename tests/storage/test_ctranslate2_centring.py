@@ -53,8 +53,8 @@ def log_probs(model: StoredModel, compute: str, src: Pieces, tgt: Pieces) -> np.
     return np.concatenate([result.log_probs for result in translator.score_batch(src, tgt)])
 
 
-def always(monkeypatch, threshold: float) -> None:
-    """Centre models in every dtype from this share on."""
+def set_threshold(monkeypatch, threshold: float) -> None:
+    """Centre models in every dtype if an outlier has at least this share."""
     original = ctranslate2_conversion._variables
 
     def variables(model: StoredModel, compute: str) -> dict[str, np.ndarray]:
@@ -64,14 +64,14 @@ def always(monkeypatch, threshold: float) -> None:
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_the_centred_model_is_the_same_in_float32(stored, changes, monkeypatch):
+def test_centring_does_not_change_float32_scores(stored, changes, monkeypatch):
     model = stored(**changes)
     pieces = vocabulary(model.tokenizer)
     ids = np.random.default_rng(1).integers(EOS + 1, len(pieces), (2, 20, 16))
     texts = [[[pieces[i] for i in row] for row in half] for half in ids]
     expected = log_probs(model, "float32", *texts)
     assert changed_by(model, 0)
-    always(monkeypatch, 0)
+    set_threshold(monkeypatch, 0)
     np.testing.assert_allclose(log_probs(model, "float32", *texts), expected, rtol=0, atol=2e-4)
 
 
@@ -82,21 +82,21 @@ def changed_by(model: StoredModel, threshold: float, compute: str = "int8") -> s
     return {name for name, array in result.items() if array is not variables.get(name)}
 
 
-def test_weights_stay_and_constants_leave_the_norms(stored):
+def test_centring_changes_only_biases(stored):
     changed = changed_by(stored(), ctranslate2_centring.OUTLIER_SHARE)
     assert {name.rpartition("/")[2] for name in changed} == {"beta", "bias"}
-    # The last norm of a stack feeds no sublayer of it.
+    # The last norm of a stack feeds no sublayer, so it is not centred.
     assert "decoder/layer_1/attention/layer_norm/beta" in changed
     assert "decoder/layer_1/ffn/layer_norm/beta" not in changed
 
 
 @pytest.mark.parametrize("changes", [{"constant": 1}, {"norm": "pre"}])
-def test_other_models_are_unchanged(stored, changes):
+def test_models_without_outlier_or_with_pre_norm_are_unchanged(stored, changes):
     assert not changed_by(stored(**changes), ctranslate2_centring.OUTLIER_SHARE)
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_the_forward_pass_is_torchs(stored, changes):
+def test_the_numpy_forward_pass_equals_torchs(stored, changes):
     model = stored(1, **changes)
     variables = ctranslate2_conversion._variables(model, "float32")
     src, tgt = np.random.default_rng(2).integers(EOS + 1, 50, (2, 3, 9))
@@ -104,7 +104,7 @@ def test_the_forward_pass_is_torchs(stored, changes):
     outputs = NumpyForward(variables, model.settings.model).forward(src, tgt)
     with torch.inference_mode():
         expected = model_of(model).eval().states(*(Tokens.padded(torch.from_numpy(ids)) for ids in (src, tgt)))
-    close = 0.05 if "activation" in changes else 1e-4  # its GELU is an approximation
+    close = 0.05 if "activation" in changes else 1e-4  # NumpyForward approximates GELU
     np.testing.assert_allclose(outputs["decoder/layer_1/ffn"], expected.numpy(), rtol=0, atol=close)
 
 
@@ -116,12 +116,12 @@ def shipped(name: str) -> StoredModel:
 
 
 @pytest.mark.parametrize("name", ["en-de", "en-de-small", "de-en", "en-fr", "fr-en"])
-def test_of_the_shipped_models_only_de_en_is_centred(name):
-    """The scores of the others were measured without it."""
+def test_only_de_en_of_the_shipped_models_is_centred(name):
+    """The scores of the other models were measured without centring."""
     assert bool(changed_by(shipped(name), ctranslate2_centring.OUTLIER_SHARE)) == (name == "de-en")
 
 
-def test_int8_rounds_de_en_less(monkeypatch):
+def test_centring_halves_the_int8_error_of_de_en(monkeypatch):
     model = shipped("de-en")
     tokenizer = Tokenizer(model.tokenizer)
     with open(ROOT / "results" / "de-en" / "everyday.tsv", encoding="utf-8") as opened:

@@ -1,4 +1,4 @@
-"""CTranslate2's files, made by hand: what its own specification would write, and int8 rows without a further loss."""
+"""CTranslate2's files written by onehop equal those of its own specification; int8 rows are not rounded again."""
 
 import json
 import struct
@@ -22,7 +22,7 @@ VARIANTS = [{}, {"norm": "pre"}, {"tied": False}, {"positions": "learned"}]
 
 @pytest.fixture
 def stored(model_file):
-    """A model of any settings with random weights."""
+    """Makes a model with these settings and random weights."""
     basis = read_model(model_file)
 
     def make(**changes: object) -> StoredModel:
@@ -120,8 +120,8 @@ def written(model: StoredModel, compute: str) -> tuple[dict[str, np.ndarray], di
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_the_files_hold_what_the_specification_asks_for(stored, changes, tmp_path):
-    model, spec = stored(**changes), None
+def test_the_files_equal_those_of_ctranslate2s_specification(stored, changes, tmp_path):
+    model = stored(**changes)
     spec = reference(model)
     spec.validate()
     spec.optimize()
@@ -130,7 +130,7 @@ def test_the_files_hold_what_the_specification_asks_for(stored, changes, tmp_pat
     arrays, aliases = written(model, "float32")
     for name, array in {**arrays, **{alias: arrays[of] for alias, of in aliases.items()}}.items():
         np.testing.assert_array_equal(array, expected[other_names.get(name, name)], err_msg=name)
-    # What we leave out are switches that CTranslate2 takes as off.
+    # The omitted variables are switches that are off by default in CTranslate2.
     left_out = (set(expected) | set(other_names)) - set(arrays) - set(aliases)
     assert {name.split("/")[1] for name in left_out} == {
         *("alibi", "alibi_use_positive_positions", "multi_query_attention", "scale_alibi"),
@@ -140,7 +140,7 @@ def test_the_files_hold_what_the_specification_asks_for(stored, changes, tmp_pat
         assert json.loads(b"".join(files[file])) == json.loads((tmp_path / file).read_bytes())
 
 
-def test_stored_int8_rows_go_over_bit_for_bit(stored):
+def test_stored_int8_rows_are_written_bit_for_bit(stored):
     model = stored().stored_as("int8")
     arrays, aliases = written(model, "int8")
     rows = model.tensors["embedding.weight"]
@@ -153,13 +153,13 @@ def test_stored_int8_rows_go_over_bit_for_bit(stored):
     assert aliases["decoder/projection/weight"] == "decoder/embeddings/weight"
 
 
-def test_float32_from_int8_rows_is_what_they_mean(stored):
+def test_float32_files_of_an_int8_model_have_its_weights(stored):
     model = stored().stored_as("int8")
     arrays, _ = written(model, "float32")
     np.testing.assert_array_equal(arrays["decoder/embeddings/weight"], model.weights()["embedding.weight"])
 
 
-def test_float32_is_rounded_to_int8_as_the_model_file_does_it(stored):
+def test_float32_is_rounded_to_int8_as_in_a_model_file(stored):
     one, two = written(stored(), "int8")[0], written(stored().stored_as("int8"), "int8")[0]
     assert one.keys() == two.keys()
     for name, array in one.items():
@@ -175,7 +175,7 @@ def test_learned_positions_stay_float32(stored, store):
     assert "encoder/position_encodings/encodings" not in aliases
 
 
-def test_sinusoids_are_the_models():
+def test_sinusoids_equal_the_models():
     np.testing.assert_allclose(
         ctranslate2_conversion.sinusoids(700, 64), sinusoids_in_torch(700, 64).numpy(), rtol=0, atol=1e-7
     )
@@ -191,11 +191,11 @@ def test_sinusoids_are_the_models():
         ({"norm": "pre", "tied": False, "positions": "learned"}, None),
     ],
 )
-def test_what_it_cannot_express_is_said(changes, reason):
+def test_settings_that_ctranslate2_lacks_are_named(changes, reason):
     assert ctranslate2_format.inexpressible(ModelSettings(**{**SHAPE, **changes})) == reason
 
 
-def test_a_cached_model_needs_nothing_of_the_model_file(stored):
+def test_a_cached_model_contains_tokenizer_and_facts(stored):
     model = stored()
     files = ctranslate2_conversion.cached_files(model, "int8")
     assert b"".join(files[ctranslate2_format.TOKENIZER_FILE]) == model.tokenizer

@@ -1,4 +1,4 @@
-"""A model file comes back bit for bit or is refused with a sentence; a kill or a full disk harms nothing."""
+"""Model files round-trip bit for bit or are refused in one line; a kill or a full disk leaves a whole file."""
 
 import contextlib
 import errno
@@ -74,12 +74,12 @@ def model(tokenizer: bytes) -> StoredModel:
 
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tensors that are of no model are written and read."""
+    """Switch off the check that tensors fit the settings."""
     monkeypatch.setattr(model_io, "check_fits", lambda *_: None)
 
 
 def refusal(path: Path) -> str:
-    """The one line with which a file is refused."""
+    """The one-line error of reading a file."""
     with pytest.raises(ModelFileError) as caught:
         read_model(path)
     message = str(caught.value)
@@ -87,8 +87,10 @@ def refusal(path: Path) -> str:
     return message
 
 
-def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], *, true_hash: bool = True) -> None:
-    """Change a file's header (its own and onehop's description in it); the hash is made to fit unless told not to."""
+def rewrite_header(
+    path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None], *, true_hash: bool = True
+) -> None:
+    """Change the safetensors header and onehop's description in it; correct the hash if `true_hash`."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -110,7 +112,7 @@ def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], Non
 # --- round trips ----------------------------------------------------------------------------------------------
 
 
-def test_everything_comes_back(model: StoredModel, tmp_path: Path) -> None:
+def test_a_model_round_trips(model: StoredModel, tmp_path: Path) -> None:
     assert write_model(tmp_path / "m.safetensors", model) == tmp_path / "m.safetensors"
     back = read_model(tmp_path / "m.safetensors")
     assert back == model
@@ -124,13 +126,13 @@ def test_everything_comes_back(model: StoredModel, tmp_path: Path) -> None:
         assert tensor.dtype == np.float32
 
 
-def test_name_without_suffix(model: StoredModel, tmp_path: Path) -> None:
+def test_the_suffix_safetensors_may_be_omitted(model: StoredModel, tmp_path: Path) -> None:
     assert write_model(tmp_path / "en-de.v1", model) == tmp_path / "en-de.v1.safetensors"
-    (tmp_path / "en-de.v1").mkdir()  # a folder of that name is not what is meant
+    (tmp_path / "en-de.v1").mkdir()  # the file precedes a folder of this name
     assert read_model(str(tmp_path / "en-de.v1")) == model
 
 
-def test_safetensors_library_reads_the_same(model: StoredModel, tmp_path: Path) -> None:
+def test_the_safetensors_library_reads_the_file(model: StoredModel, tmp_path: Path) -> None:
     write_model(tmp_path / "m", model, store="int8")
     stored = model.stored_as("int8")
     rows = stored.tensors["embedding.weight"]
@@ -142,7 +144,7 @@ def test_safetensors_library_reads_the_same(model: StoredModel, tmp_path: Path) 
         assert json.loads(file.metadata()["onehop"])["hash"] == stored.hash
 
 
-def test_torch_reads_bfloat16_through_the_library(model: StoredModel, tmp_path: Path) -> None:
+def test_the_safetensors_library_reads_bfloat16_for_torch(model: StoredModel, tmp_path: Path) -> None:
     write_model(tmp_path / "m", model, store="bfloat16")
     with safe_open(tmp_path / "m.safetensors", framework="pt") as file:
         read = file.get_tensor("embedding.weight")
@@ -151,7 +153,7 @@ def test_torch_reads_bfloat16_through_the_library(model: StoredModel, tmp_path: 
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_tensors_that_do_not_lie_in_order(model: StoredModel, tmp_path: Path) -> None:
+def test_tensors_that_are_not_c_contiguous_round_trip(model: StoredModel, tmp_path: Path) -> None:
     turned = np.asfortranarray(model.weights()[INNER])
     strided = np.arange(128, dtype=np.float32)[::2]
     scalar = np.array(2.5, dtype=np.float32)
@@ -170,13 +172,13 @@ def test_writing_twice_gives_the_same_bytes(model: StoredModel, tmp_path: Path) 
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-def test_file_can_be_read_by_others_as_the_umask_says(model: StoredModel, tmp_path: Path) -> None:
+def test_the_file_mode_follows_the_umask(model: StoredModel, tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     write_model(tmp_path / "m", model)
     assert (tmp_path / "m.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_describe_reads_the_header_alone(model: StoredModel, tmp_path: Path) -> None:
+def test_describe_reads_only_the_header(model: StoredModel, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m", model)
     data = path.read_bytes()
     path.write_bytes(data[: 8 + int.from_bytes(data[:8], "little")])  # no weights left
@@ -188,7 +190,7 @@ def test_describe_reads_the_header_alone(model: StoredModel, tmp_path: Path) -> 
 
 # --- number formats -------------------------------------------------------------------------------------------
 
-# Any float32, and more often than by chance one that lies halfway between two bfloat16, or beside halfway.
+# Any float32, often exactly or nearly halfway between two bfloat16 numbers.
 any_bits = st.builds(
     lambda upper, lower: upper << 16 | lower,
     st.integers(0, 0xFFFF) | st.sampled_from([0x7F80, 0xFF80, 0x7FFF, 0xFFFF]),
@@ -200,7 +202,7 @@ finite_matrix = array_strategy(
 
 
 @given(st.lists(any_bits, min_size=1, max_size=20))
-def test_bfloat16_rounds_as_torch_does(bits: list[int]) -> None:
+def test_bfloat16_rounds_like_torch(bits: list[int]) -> None:
     values = np.array(bits, dtype=np.uint32).view(np.float32)
     ours = to_bfloat16(values)
     theirs = torch.from_numpy(values).bfloat16()
@@ -210,18 +212,18 @@ def test_bfloat16_rounds_as_torch_does(bits: list[int]) -> None:
 
 
 @given(finite_matrix)
-def test_bfloat16_is_off_by_at_most_one_part_in_256(values: np.ndarray) -> None:
-    # Under the smallest normal number the steps are as wide as there.
+def test_the_bfloat16_error_is_at_most_one_part_in_256(values: np.ndarray) -> None:
+    # Subnormal numbers have the step of the smallest normal number.
     allowed = np.maximum(np.abs(values, dtype=np.float64) * 2**-8, 2.0**-134)
     assert (np.abs(to_float32(to_bfloat16(values)) - values.astype(np.float64)) <= allowed).all()
 
 
 @given(finite_matrix)
-def test_int8_is_off_by_at_most_half_a_step(values: np.ndarray) -> None:
+def test_the_int8_error_is_at_most_half_a_step(values: np.ndarray) -> None:
     rows = to_int8(values)
     step = rows.scale[:, None].astype(np.float64)
     exact = rows.values * step
-    assert (np.abs(exact - values) <= step * (0.5 + 1e-5)).all()  # the quotient is rounded to float32 first
+    assert (np.abs(exact - values) <= step * (0.5 + 1e-5)).all()  # 1e-5, because the quotient is rounded to float32
     assert np.allclose(to_float32(rows), exact, rtol=1e-6)
     largest = np.abs(values).max(axis=1)
     ordinary = largest > 1e-35
@@ -230,7 +232,7 @@ def test_int8_is_off_by_at_most_half_a_step(values: np.ndarray) -> None:
     assert np.isfinite(1 / rows.scale).all()
 
 
-def test_row_of_zeros() -> None:
+def test_int8_keeps_a_row_of_zeros() -> None:
     rows = to_int8(np.array([[0, 0], [1, -2]], dtype=np.float32))
     assert rows.values.tolist() == [[0, 0], [64, -127]]
     assert to_float32(rows)[0].tolist() == [0, 0]
@@ -238,7 +240,7 @@ def test_row_of_zeros() -> None:
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("write", [write_model, write_shards])
-def test_stored_format_is_kept_bit_for_bit(
+def test_rewriting_keeps_the_number_format_bit_for_bit(
     model: StoredModel, tmp_path: Path, store: Store, write: Callable[..., Any]
 ) -> None:
     write(tmp_path / "a", model, store=store)
@@ -249,7 +251,7 @@ def test_stored_format_is_kept_bit_for_bit(
     assert read_model(tmp_path / "b").hash == read_model(tmp_path / "c").hash == once.hash
 
 
-def test_only_matrices_shrink(model: StoredModel) -> None:
+def test_only_matrices_are_stored_in_smaller_formats(model: StoredModel) -> None:
     kinds = {"float32": np.float32, "bfloat16": np.uint16}
     for store, kind in kinds.items():
         tensors = model.stored_as(store).tensors  # type: ignore[arg-type]
@@ -260,7 +262,7 @@ def test_only_matrices_shrink(model: StoredModel) -> None:
     assert np.array_equal(rows[NORM], model.tensors[NORM])
 
 
-def test_from_one_format_to_another(model: StoredModel) -> None:
+def test_number_formats_can_be_converted_into_each_other(model: StoredModel) -> None:
     rows = model.stored_as("int8")
     floats = rows.stored_as("float32")
     assert np.array_equal(floats.tensors["embedding.weight"], rows.weights()["embedding.weight"])
@@ -271,7 +273,7 @@ def test_from_one_format_to_another(model: StoredModel) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_sizes(model: StoredModel, tmp_path: Path) -> None:
+def test_bfloat16_halves_and_int8_quarters_the_file(model: StoredModel, tmp_path: Path) -> None:
     wide = np.random.default_rng(1).normal(size=(2000, 256)).astype(np.float32)
     big = replace(model, tensors={"encoder.weight": wide})
     size = {}
@@ -282,7 +284,7 @@ def test_sizes(model: StoredModel, tmp_path: Path) -> None:
     assert 0.25 < size["int8"] / size["float32"] < 0.27
 
 
-def test_int8_refuses_what_is_not_finite(model: StoredModel, tmp_path: Path) -> None:
+def test_int8_refuses_nonfinite_values(model: StoredModel, tmp_path: Path) -> None:
     broken = model.weights()
     broken["embedding.weight"] = np.full_like(broken["embedding.weight"], np.nan)
     with pytest.raises(ModelFileError) as caught:
@@ -327,7 +329,7 @@ def test_every_part_of_the_content_changes_the_hash(model: StoredModel) -> None:
 
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
-def test_any_shard_reads_them_all(model: StoredModel, tmp_path: Path, store: Store) -> None:
+def test_a_sharded_model_can_be_read_by_any_shard(model: StoredModel, tmp_path: Path, store: Store) -> None:
     paths = write_shards(tmp_path / "m", model, store=store)
     expected = model.stored_as(store).hash
     for path in [*paths, tmp_path / "m"]:
@@ -368,7 +370,7 @@ def test_mixed_shards_are_named(model: StoredModel, tokenizer: bytes, tmp_path: 
     assert refusal(stray) == f"{stray} belongs to another model than {paths[0]}. {remedy}"
 
 
-def test_damaged_shard(model: StoredModel, tmp_path: Path) -> None:
+def test_a_damaged_shard_is_refused(model: StoredModel, tmp_path: Path) -> None:
     paths = write_shards(tmp_path / "m", model)
     data = bytearray(paths[1].read_bytes())
     data[-1] ^= 1
@@ -396,18 +398,18 @@ OURS = "Give a .safetensors file that onehop has written."
 AGAIN = "Download it or make it again."
 
 
-def test_missing_file_and_folder(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "none.safetensors"
     assert refusal(path) == f"There is no model file {path}. Give a .safetensors file or a run folder."
     assert refusal(tmp_path) == f"{tmp_path} is a folder. Give the .safetensors file in it."
 
 
-def test_name_that_no_file_system_takes(tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
     path = tmp_path / ("m" * 300)
     assert refusal(path) == f"{path} cannot be read (File name too long). Check the path and its permissions."
 
 
-def test_foreign_files(tmp_path: Path) -> None:
+def test_files_of_other_programs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     path.write_bytes(b"")
     assert refusal(path) == f"{path} is empty. {OURS}"
@@ -426,7 +428,7 @@ def test_foreign_files(tmp_path: Path) -> None:
     assert refusal(path) == f"{path} is a zip file, such as torch.save writes, not a safetensors file. {OURS}"
 
 
-class Malice:
+class TouchesFile:
     def __init__(self, target: Path) -> None:
         self.target = target
 
@@ -435,18 +437,18 @@ class Malice:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-def test_a_pickle_is_not_run(protocol: int, tmp_path: Path) -> None:
+def test_a_pickle_is_refused_without_being_executed(protocol: int, tmp_path: Path) -> None:
     path, proof = tmp_path / "m.safetensors", tmp_path / "it-ran"
-    path.write_bytes(pickle.dumps(Malice(proof), protocol))
+    path.write_bytes(pickle.dumps(TouchesFile(proof), protocol))
     message = refusal(path)
     assert not proof.exists()
     kind = "a pickle, which can run code when loaded, " if protocol else ""
     assert message == f"{path} is {kind}not a safetensors file. {OURS}"
-    pickle.loads(path.read_bytes())  # the trap was a real one
+    pickle.loads(path.read_bytes())  # loading it does execute code
     assert proof.exists()
 
 
-def test_cut_files(model: StoredModel, tmp_path: Path) -> None:
+def test_truncated_and_extended_files_are_refused(model: StoredModel, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m", model)
     data = path.read_bytes()
     path.write_bytes(data[:-1])
@@ -457,7 +459,7 @@ def test_cut_files(model: StoredModel, tmp_path: Path) -> None:
     assert refusal(path) == f"{path} is cut off or damaged: its header is not complete. {AGAIN}"
 
 
-def test_one_flipped_bit_of_the_weights(model: StoredModel, tmp_path: Path) -> None:
+def test_a_flipped_bit_of_the_weights_is_refused(model: StoredModel, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m", model)
     data = bytearray(path.read_bytes())
     data[-5] ^= 4
@@ -467,9 +469,9 @@ def test_one_flipped_bit_of_the_weights(model: StoredModel, tmp_path: Path) -> N
     )
 
 
-def test_newer_format(model: StoredModel, tmp_path: Path) -> None:
+def test_a_newer_format_is_refused(model: StoredModel, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m", model)
-    rewritten(path, lambda _, described: described.update(format=2, layout="another kind of thing"))
+    rewrite_header(path, lambda _, described: described.update(format=2, layout="another kind of thing"))
     expected = f"{path} has the format 2, and this onehop reads formats up to 1. Update onehop."
     assert refusal(path) == expected
     with pytest.raises(ModelFileError) as caught:
@@ -477,17 +479,17 @@ def test_newer_format(model: StoredModel, tmp_path: Path) -> None:
     assert str(caught.value) == expected
 
 
-def test_settings_of_a_later_onehop(model: StoredModel, tmp_path: Path) -> None:
+def test_settings_of_a_later_version_are_refused(model: StoredModel, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m", model)
-    rewritten(path, lambda _, described: described["settings"]["model"].update(n_experts=8))
+    rewrite_header(path, lambda _, described: described["settings"]["model"].update(n_experts=8))
     assert refusal(path) == (
         f"{path} has settings that this onehop does not know: There is no setting model.n_experts. Update onehop."
     )
 
 
-def test_settings_of_an_earlier_onehop(model: StoredModel, tmp_path: Path) -> None:
+def test_settings_of_an_earlier_version_get_their_defaults(model: StoredModel, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m", model)
-    rewritten(path, lambda _, described: described["settings"]["train"].pop("seed"))  # as if it were a new setting
+    rewrite_header(path, lambda _, described: described["settings"]["train"].pop("seed"))  # as if seed were new
     assert read_model(path).settings == model.settings
 
 
@@ -510,9 +512,9 @@ CRAFTED: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), [c[1:] for c in CRAFTED], ids=[c[0] for c in CRAFTED])
-def test_crafted_headers(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
+def test_inconsistent_headers_are_refused(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
     path = write_model(tmp_path / "m", model)
-    rewritten(path, change, true_hash=False)
+    rewrite_header(path, change, true_hash=False)
     found = refusal(path)
     assert found.startswith(str(path))
     assert message in found
@@ -538,9 +540,11 @@ HASHED: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), [c[1:] for c in HASHED], ids=[c[0] for c in HASHED])
-def test_crafted_content_with_a_true_hash(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
+def test_inconsistent_content_with_a_correct_hash_is_refused(
+    model: StoredModel, tmp_path: Path, change: Change, message: str
+) -> None:
     path = write_model(tmp_path / "m", model, store="int8")
-    rewritten(path, change)
+    rewrite_header(path, change)
     assert message in refusal(path)
 
 
@@ -548,7 +552,7 @@ def raw_file(path: Path, header: bytes, length: int | None = None) -> None:
     path.write_bytes((len(header) if length is None else length).to_bytes(8, "little") + header)
 
 
-def test_headers_that_are_no_headers(tmp_path: Path) -> None:
+def test_invalid_headers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     raw_file(path, b'{"a":1}', length=2**63)
     assert refusal(path) == f"{path} is cut off or damaged: its header is not complete. {AGAIN}"
@@ -616,28 +620,30 @@ OTHER_SETTINGS: list[tuple[str, Change, str]] = [
 
 
 @pytest.mark.parametrize(("change", "message"), [c[1:] for c in OTHER_SETTINGS], ids=[c[0] for c in OTHER_SETTINGS])
-def test_settings_of_another_model(model: StoredModel, tmp_path: Path, change: Change, message: str) -> None:
+def test_settings_that_do_not_fit_the_tensors_are_refused(
+    model: StoredModel, tmp_path: Path, change: Change, message: str
+) -> None:
     path = write_model(tmp_path / "m", model)
-    rewritten(path, change)
+    rewrite_header(path, change)
     assert message in refusal(path)
 
 
 @pytest.mark.parametrize("settings", [[], "x", {"model": 3}, {"model": {"kind": []}}], ids=str)
-def test_the_kind_of_a_damaged_file(model: StoredModel, tmp_path: Path, settings: Any) -> None:
+def test_settings_of_wrong_types_are_refused(model: StoredModel, tmp_path: Path, settings: Any) -> None:
     path = write_model(tmp_path / "m", model)
-    rewritten(path, lambda _, described: described.update(settings=settings))
-    with contextlib.suppress(ModelFileError):  # what it does not say is said by reading
+    rewrite_header(path, lambda _, described: described.update(settings=settings))
+    with contextlib.suppress(ModelFileError):  # it may pass the file: then reading refuses it
         model_label.check_kind(path, "encoder")
     assert re.search(r"the settings are not tables|model\.kind is", refusal(path))
 
 
-def test_thousands_of_missing_parts_are_told_in_one_line(model: StoredModel, tmp_path: Path) -> None:
+def test_the_error_for_thousands_of_missing_parts_is_short(model: StoredModel, tmp_path: Path) -> None:
     path = write_model(tmp_path / "m", model)
-    rewritten(path, lambda _, described: described.update(parts=99_999))
+    rewrite_header(path, lambda _, described: described.update(parts=99_999))
     assert len(refusal(path)) < 1000
 
 
-def test_tokenizer_must_load(model: StoredModel, tmp_path: Path) -> None:
+def test_an_invalid_tokenizer_is_refused(model: StoredModel, tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     with pytest.raises(ModelFileError) as caught:
         write_model(path, replace(model, tokenizer=b"no tokenizer"))
@@ -647,7 +653,7 @@ def test_tokenizer_must_load(model: StoredModel, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_what_cannot_be_stored(model: StoredModel, tmp_path: Path) -> None:
+def test_unsupported_provenance_and_tensor_names_are_refused(model: StoredModel, tmp_path: Path) -> None:
     def refused(**changes: Any) -> str:
         with pytest.raises(ModelFileError) as caught:
             write_model(tmp_path / "m", replace(model, **changes))
@@ -665,7 +671,7 @@ def test_what_cannot_be_stored(model: StoredModel, tmp_path: Path) -> None:
     assert refused(tensors=tokenizer_again) == "Two tensors are named __tokenizer__. Rename one of them."
 
 
-def test_unknown_number_format(model: StoredModel) -> None:
+def test_an_unknown_dtype_is_refused(model: StoredModel) -> None:
     wrong = np.zeros(2)
     with pytest.raises((ModelFileError, TypeError), match=r"The tensor x is of float64\. Give float32|type"):
         assert replace(model, tensors={"x": wrong}).hash
@@ -697,7 +703,9 @@ def refused_or_unchanged(fuzzed: tuple[list[Path], list[bytes], str], which: int
 
 @settings(max_examples=400, deadline=None)
 @given(data=st.data(), header=st.booleans())
-def test_flipped_bytes(fuzzed: tuple[list[Path], list[bytes], str], data: st.DataObject, header: bool) -> None:
+def test_changed_bytes_are_refused_or_harmless(
+    fuzzed: tuple[list[Path], list[bytes], str], data: st.DataObject, header: bool
+) -> None:
     which = data.draw(st.integers(0, len(fuzzed[0]) - 1))
     mutated = bytearray(fuzzed[1][which])
     last = 8 + int.from_bytes(mutated[:8], "little") if header else len(mutated)
@@ -708,7 +716,9 @@ def test_flipped_bytes(fuzzed: tuple[list[Path], list[bytes], str], data: st.Dat
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_cut_and_moved_pieces(fuzzed: tuple[list[Path], list[bytes], str], data: st.DataObject) -> None:
+def test_cut_and_repeated_pieces_are_refused_or_harmless(
+    fuzzed: tuple[list[Path], list[bytes], str], data: st.DataObject
+) -> None:
     which = data.draw(st.integers(0, len(fuzzed[0]) - 1))
     whole = fuzzed[1][which]
     a, b = sorted([data.draw(st.integers(0, len(whole))), data.draw(st.integers(0, len(whole)))])
@@ -718,7 +728,7 @@ def test_cut_and_moved_pieces(fuzzed: tuple[list[Path], list[bytes], str], data:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.binary(max_size=300))
-def test_any_bytes(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_random_bytes_are_refused(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
     path.write_bytes(data)
     refusal(path)
@@ -728,11 +738,11 @@ def test_any_bytes(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> Non
 
 
 class Killed(BaseException):
-    """No handler but `finally` meets it, and those can do nothing any more."""
+    """Stands in for a kill: no handler of Exception catches it, and file operations in `finally` fail."""
 
 
-def killed_at(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """From the n-th operation on the disk on, nothing is done any more."""
+def kill_at(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the n-th file operation and all later ones raise."""
     calls = iter(range(10**6))
 
     def dying(operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -753,7 +763,7 @@ def killed_at(n: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("before", [write_model, write_shards])
 @pytest.mark.parametrize("same_model", [False, True])
-def test_killed_at_every_operation(
+def test_a_kill_at_any_file_operation_leaves_the_old_or_new_model(
     model: StoredModel,
     tokenizer: bytes,
     tmp_path: Path,
@@ -766,7 +776,7 @@ def test_killed_at_every_operation(
     for n in range(10**6):
         before(tmp_path / "m", model)
         killed = False
-        for _ in killed_at(n, monkeypatch):
+        for _ in kill_at(n, monkeypatch):
             try:
                 write_model(tmp_path / "m", new)
             except Killed:
@@ -779,11 +789,11 @@ def test_killed_at_every_operation(
     assert len(seen) > 4
     assert seen[0] == model.hash
     assert seen[-1] == new.hash
-    assert seen == sorted(seen, key=lambda h: h == new.hash)  # once the new one is there it stays
+    assert seen == sorted(seen, key=lambda h: h == new.hash)  # a later kill never brings the old model back
 
 
-def test_same_model_cut_otherwise_into_as_many_parts(model: StoredModel, tmp_path: Path) -> None:
-    """The one case in which hash and number of parts are equal and the parts are not."""
+def test_shards_of_the_same_model_with_other_cuts_do_not_mix(model: StoredModel, tmp_path: Path) -> None:
+    """Hash and number of parts are equal, but the parts differ."""
     first, second = (write_shards(tmp_path / "m", model, cut_at=rows) for rows in (10, 12))
     assert read_model(tmp_path / "m") == model
     second[1].write_bytes(first[1].read_bytes())
@@ -804,7 +814,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_killed_processes(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
+def test_a_killed_process_leaves_the_old_or_new_model(model: StoredModel, tokenizer: bytes, tmp_path: Path) -> None:
     new = make_model(tokenizer, seed=1)
     write_model(tmp_path / "old", model)
     write_model(tmp_path / "new", new)
@@ -821,7 +831,9 @@ def test_killed_processes(model: StoredModel, tokenizer: bytes, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_full_disk(model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+def test_a_full_disk_leaves_the_old_model(
+    model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     written = write_model(tmp_path / "m", model)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -838,7 +850,7 @@ def test_full_disk(model: StoredModel, tmp_path: Path, monkeypatch: pytest.Monke
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_places_that_cannot_be_written_to(model: StoredModel, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_written_are_refused(model: StoredModel, tmp_path: Path) -> None:
     def refused(path: Path) -> str:
         with pytest.raises(ModelFileError) as caught:
             write_model(path, model)
@@ -852,7 +864,7 @@ def test_places_that_cannot_be_written_to(model: StoredModel, tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_shards_that_cannot_be_removed_do_not_matter(
+def test_a_model_is_written_even_if_old_shards_cannot_be_removed(
     model: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(*_: Any, **__: Any) -> None:
@@ -863,7 +875,7 @@ def test_shards_that_cannot_be_removed_do_not_matter(
     assert read_model(tmp_path / "m") == model
 
 
-# --- company --------------------------------------------------------------------------------------------------
+# --- without torch, and in the docs ---------------------------------------------------------------------------
 
 
 def run_python(code: str, folder: Path) -> str:
@@ -871,7 +883,7 @@ def run_python(code: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_reads_without_torch(model: StoredModel, tmp_path: Path) -> None:
+def test_a_model_is_read_without_torch(model: StoredModel, tmp_path: Path) -> None:
     write_model(tmp_path / "m", model, store="bfloat16")
     code = """
 import sys
@@ -883,7 +895,7 @@ print(model.hash, "torch" in sys.modules, "numpy" in sys.modules)
     assert run_python(code, tmp_path).split() == [model.stored_as("bfloat16").hash, "False", "True"]
 
 
-def test_snippet_of_the_docs(model: StoredModel, tmp_path: Path) -> None:
+def test_the_docs_example_reads_the_file(model: StoredModel, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "model-file.md").read_text(encoding="utf-8")
     (snippet,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     write_shards(tmp_path / "en-de", model, store="int8")

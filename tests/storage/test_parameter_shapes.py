@@ -1,4 +1,4 @@
-"""The shapes of a model file's tensors, written down without torch, are those of the torch model."""
+"""The shapes of a model file's tensors, computed without torch, equal those of the torch model."""
 
 from itertools import combinations
 from typing import Any
@@ -36,19 +36,19 @@ BERT: list[dict[str, Any]] = [{"segments": 2}, {"input_norm": True}]
 
 
 def in_torch(model: ModelSettings, vocab_size: int) -> dict[str, tuple[int, ...]]:
-    with torch.device("meta"):  # names and shapes without the numbers
+    with torch.device("meta"):  # without allocating weights
         state = model_for(model, vocab_size).state_dict()
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset(name: str) -> None:
+def test_shapes_equal_the_torch_models_for_every_preset(name: str) -> None:
     model = load_settings(name).model
     assert parameter_shapes(model, 11) == in_torch(model, 11)
 
 
 @pytest.mark.parametrize("kind", OF_KIND)
-def test_every_variant(kind: str | None) -> None:
+def test_shapes_equal_the_torch_models_for_every_setting(kind: str | None) -> None:
     switches = [{}, *SWITCHES, *(BERT if kind else [])]
     for one, two in combinations(switches, 2):
         model = ModelSettings(**SMALL, **OF_KIND[kind], **one, **two)

@@ -1,4 +1,4 @@
-"""Run folders: never half-written, whoever dies; what may change between two starts, and what each refusal says."""
+"""Run folders: checkpoints are complete even after a kill; which settings may change between starts; errors."""
 
 import errno
 import json
@@ -47,7 +47,7 @@ def everything_in(folder: Path) -> list[str]:
 # --- checkpoints ----------------------------------------------------------------------------------------------
 
 
-def test_what_was_saved_is_read(tmp_path):
+def test_a_checkpoint_round_trips(tmp_path):
     run = saved(tmp_path)
     assert run.latest() is None
     given = replace(checkpoint(7), progress=Progress(step=7, epoch=2, batch=3, best=-1.5, since_best=2, exact=False))
@@ -59,14 +59,14 @@ def test_what_was_saved_is_read(tmp_path):
         assert all(np.array_equal(old[name], new[name]) for name in old)
 
 
-def test_old_checkpoints_and_old_optimiser_states_go(tmp_path):
+def test_old_checkpoints_and_optimizer_states_are_removed(tmp_path):
     run = saved(tmp_path, 10, 20, 30, 40, keep=3)
     assert run.steps() == [20, 30, 40]
     assert with_optimizer(run) == [30, 40]
     assert run.latest().progress.step == 40
 
 
-def test_checkpoints_of_interruptions_go_with_the_next_one(tmp_path):
+def test_checkpoints_of_interruptions_are_removed_by_the_next_regular_one(tmp_path):
     run = saved(tmp_path, 10, 20, 25)
     assert run.steps() == [10, 20, 25]
     run.save(checkpoint(30), 5, 10)
@@ -77,27 +77,27 @@ def test_checkpoints_of_interruptions_go_with_the_next_one(tmp_path):
 
 def test_untrained_weights_are_never_averaged(tmp_path):
     run = saved(tmp_path, 0)
-    assert run.steps() == [0]  # stopped before its first step, it has something to go on from
+    assert run.steps() == [0]  # a run stopped before its first step can resume
     for step in (10, 20):
         run.save(checkpoint(step), 5, 10)
     assert run.averaged(5)[1] == [10, 20]
 
 
-def test_saving_at_other_steps_takes_nothing_from_what_was_saved(tmp_path):
+def test_a_changed_save_interval_keeps_earlier_checkpoints(tmp_path):
     run = saved(tmp_path, 10, 20, 25, 30, 40)
     for step in (48, 60, 62):
         run.save(checkpoint(step), 5, 12)
     assert run.steps() == [30, 40, 48, 60, 62]
 
 
-def test_a_damaged_old_checkpoint_does_not_stop_the_saving(tmp_path):
+def test_a_damaged_old_checkpoint_does_not_prevent_saving(tmp_path):
     run = saved(tmp_path, 10, 20)
     (run.folder(10) / "state.json").write_text("{")
     run.save(checkpoint(30), 5, 10)
     assert run.steps() == [10, 20, 30]
 
 
-def test_checkpoints_of_an_older_program_count_as_they_did(tmp_path):
+def test_checkpoints_of_an_older_version_count_as_regular(tmp_path):
     run = saved(tmp_path, 10)
     state = run.folder(10) / "state.json"
     state.write_text(json.dumps({k: v for k, v in json.loads(state.read_text()).items() if k != "regular"}))
@@ -105,7 +105,7 @@ def test_checkpoints_of_an_older_program_count_as_they_did(tmp_path):
     assert run.steps() == [10, 20]
 
 
-def test_interruptions_do_not_change_what_is_averaged(tmp_path):
+def test_interruptions_do_not_change_which_checkpoints_are_averaged(tmp_path):
     whole = saved(tmp_path / "whole", 10, 20, 30, 40, 45, keep=3)
     stopped = saved(tmp_path / "stopped", 3, 10, 11, 20, 30, 34, 40, 44, 45, keep=3)
     assert whole.steps() == stopped.steps() == [30, 40, 45]
@@ -167,7 +167,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_checkpoints(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     last, litter = done.stdout.split(maxsplit=1)
-    assert int(last) > 0  # how far it gets depends on how busy the machine is
+    assert int(last) > 0  # the number of steps depends on the load of the machine
     assert litter.strip() == "[]"
 
 
@@ -178,13 +178,13 @@ def test_a_writer_killed_at_any_moment_leaves_whole_checkpoints(tmp_path):
         (SafetensorError("No space left on device (os error 28)"), "No space left on device (os error 28)"),
     ],
 )
-def test_a_full_disk_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeypatch, error, said):
+def test_a_full_disk_is_a_one_line_error_and_keeps_the_last_checkpoint(tmp_path, monkeypatch, error, said):
     run = saved(tmp_path, 10)
     before = everything_in(tmp_path)
     whole = checkpoint_arrays.save_file
 
     def full(arrays, file, metadata):
-        if "optimizer" in str(file):  # the first file still has room, the second only in part
+        if "optimizer" in str(file):  # the disk is full in the middle of the second file
             file.write_bytes(b"half")
             raise error
         whole(arrays, file, metadata)
@@ -200,7 +200,7 @@ def test_a_full_disk_is_one_line_and_the_last_checkpoint_stays(tmp_path, monkeyp
     assert run.latest().progress.step == 10
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
+def test_an_unwritable_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"file is a file\. Choose a new folder\.$"):
         Run(tmp_path / "file").begin(Settings(), FACTS)
@@ -208,7 +208,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         Run(tmp_path / "file" / "below").begin(Settings(), FACTS)
 
 
-def test_no_run_begins_in_a_store(tmp_path):
+def test_a_store_folder_is_refused(tmp_path):
     (tmp_path / "store.json").write_text("{}")
     with pytest.raises(RunError, match=r"is a store\. Choose a new folder\.$"):
         Run(tmp_path).begin(Settings(), FACTS)
@@ -217,7 +217,7 @@ def test_no_run_begins_in_a_store(tmp_path):
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path, file, damage):
+def test_a_damaged_checkpoint_is_named_with_a_remedy(tmp_path, file, damage):
     run = saved(tmp_path, 10, 20)
     path = run.folder(20) / file
     if damage == "cut":
@@ -233,7 +233,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(tmp_path, file, damage):
 
 
 @pytest.mark.parametrize(("name", "value"), [("batch", -1), ("epoch", -1), ("since_best", -1), ("step", 30)])
-def test_a_position_that_is_out_of_range_is_one_line(tmp_path, name, value):
+def test_an_out_of_range_position_is_a_one_line_error(tmp_path, name, value):
     run = saved(tmp_path, 20)
     file = run.folder(20) / "state.json"
     state = {**json.loads(file.read_bytes()), name: value}
@@ -245,7 +245,7 @@ def test_a_position_that_is_out_of_range_is_one_line(tmp_path, name, value):
         run.latest()
 
 
-def test_any_flipped_bit_of_a_checkpoint_is_found_or_harmless(tmp_path):
+def test_a_flipped_bit_of_a_checkpoint_is_detected_or_harmless(tmp_path):
     run = saved(tmp_path, 10)
     whole = run.latest()
     refusals = []
@@ -260,7 +260,7 @@ def test_any_flipped_bit_of_a_checkpoint_is_found_or_harmless(tmp_path):
             except RunError as e:
                 refusals.append(str(e))
                 continue
-            # In the name of the checksum's own key, or in white space.
+            # Harmless: the bit is in the name of the checksum's key or in white space.
             assert found.progress == whole.progress
             for old, new in ((whole.weights, found.weights), (whole.optimizer, found.optimizer)):
                 assert {n: a.tobytes() for n, a in old.items()} == {n: a.tobytes() for n, a in new.items()}
@@ -269,7 +269,7 @@ def test_any_flipped_bit_of_a_checkpoint_is_found_or_harmless(tmp_path):
     assert all(re.fullmatch(r"The checkpoint .* cannot be read: .*\. Delete its folder .*", line) for line in refusals)
 
 
-def test_a_flipped_bit_in_what_is_averaged_or_best(tmp_path):
+def test_flipped_bits_of_averaged_and_best_weights_are_detected(tmp_path):
     run = saved(tmp_path, 10, 20)
     run.save_best(checkpoint(20).weights, 20)
     assert run.best()[1] == [20]
@@ -284,7 +284,7 @@ def test_a_flipped_bit_in_what_is_averaged_or_best(tmp_path):
             read()
 
 
-def test_files_of_an_older_version_have_no_checksum(tmp_path):
+def test_checkpoints_without_checksum_are_read(tmp_path):
     run = saved(tmp_path, 10)
     save_file(checkpoint(10).weights, run.folder(10) / "weights.safetensors")
     state = json.loads((run.folder(10) / "state.json").read_text())
@@ -296,7 +296,7 @@ def test_files_of_an_older_version_have_no_checksum(tmp_path):
 # --- averaging ------------------------------------------------------------------------------------------------
 
 
-def test_the_average_is_numpy_s_mean():
+def test_the_average_equals_numpys_mean():
     rng = np.random.default_rng(0)
     sets = [{"w": rng.normal(size=(5, 3)).astype(np.float32)} for _ in range(7)]
     found = average(iter(sets))["w"]
@@ -313,7 +313,7 @@ def test_the_last_checkpoints_are_averaged(tmp_path):
     assert np.array_equal(run.averaged(1)[0]["b"], checkpoint(60).weights["b"])
 
 
-def test_nothing_to_average(tmp_path):
+def test_averaging_without_checkpoints_is_refused(tmp_path):
     with pytest.raises(RunError) as e:
         saved(tmp_path).averaged(5)
     assert str(e.value) == f"There is no checkpoint in {tmp_path}. Train first."
@@ -348,15 +348,15 @@ def test_a_changed_setting_is_refused_by_name(tmp_path):
     assert (tmp_path / "settings.toml").read_bytes() == before
 
 
-def test_what_may_change_is_taken_over(tmp_path):
+def test_settings_that_may_change_are_updated(tmp_path):
     saved(tmp_path, 10)
     run = start_again(tmp_path, "train.steps=50", "train.keep=9", "train.shard=true", processes=4)
-    assert run.facts()["processes"] == 1  # what was found out first stays
+    assert run.facts()["processes"] == 1  # facts of the first start are kept
     assert "steps = 50" in (tmp_path / "settings.toml").read_text()
     assert {f"train.{name}" for name in vars(Settings().train)} >= run_folder.FREE_TO_CHANGE
 
 
-def test_the_number_of_steps_may_change_unless_the_learning_rate_hangs_on_it(tmp_path):
+def test_steps_cannot_change_with_cosine_decay(tmp_path):
     start_again(tmp_path, "train.decay=cosine")
     with pytest.raises(RunError, match=r"was started with train\.steps = 100000, but now it is 5\."):
         start_again(tmp_path, "train.decay=cosine", "train.steps=5")
@@ -374,7 +374,7 @@ def test_files_that_no_run_wrote_are_not_overwritten(tmp_path, name):
     assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_run_that_was_killed_while_it_began_begins_again(tmp_path):
+def test_a_run_killed_while_starting_can_start_again(tmp_path):
     saved(tmp_path)
     (tmp_path / "run.json").unlink()
     saved(tmp_path)
@@ -393,20 +393,20 @@ def test_another_store_is_refused(tmp_path, name):
     assert Run(tmp_path).facts() == FACTS
 
 
-def test_facts_are_added_to_and_survive_a_new_start(tmp_path):
+def test_noted_facts_survive_a_restart(tmp_path):
     run = saved(tmp_path)
     run.note(batch_tokens=640)
     assert start_again(tmp_path).facts() == {**FACTS, "batch_tokens": 640}
 
 
-def test_damaged_facts(tmp_path):
+def test_damaged_facts_are_refused(tmp_path):
     saved(tmp_path)
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(RunError, match=r"run\.json cannot be read: .*\. Restore it or train in another folder\.$"):
         start_again(tmp_path)
 
 
-def hold(folder: Path, ready: object, done: object) -> None:
+def hold_run(folder: Path, ready: object, done: object) -> None:
     run = Run(folder)
     run.begin(Settings(), FACTS)
     ready.set()  # type: ignore[attr-defined]
@@ -416,7 +416,7 @@ def hold(folder: Path, ready: object, done: object) -> None:
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
     context = multiprocessing.get_context("spawn")
     ready, done = context.Event(), context.Event()
-    other = context.Process(target=hold, args=(tmp_path, ready, done))
+    other = context.Process(target=hold_run, args=(tmp_path, ready, done))
     other.start()
     try:
         assert ready.wait(30)
@@ -424,12 +424,12 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
             start_again(tmp_path)
         assert str(e.value) == f"Another process is training in {tmp_path}. Wait for it, or choose another folder."
     finally:
-        other.kill()  # the lock goes with its process, however that ends
+        other.kill()  # the lock ends with its process
         other.join()
     start_again(tmp_path)
 
 
-def test_what_a_model_file_needs(tmp_path):
+def test_ingredients_need_the_tokenizer(tmp_path):
     run = saved(tmp_path)
     with pytest.raises(RunError, match=r"has no tokenizer\.model\. Give the folder of a training run\.$"):
         run.ingredients()
@@ -440,9 +440,9 @@ def test_what_a_model_file_needs(tmp_path):
 # --- metrics --------------------------------------------------------------------------------------------------
 
 
-def test_metrics_are_rewound_and_half_a_line_goes(tmp_path):
+def test_metrics_are_rewound_and_a_partial_line_is_removed(tmp_path):
     run = saved(tmp_path)
-    run.rewind_metrics(0)  # nothing there yet
+    run.rewind_metrics(0)  # without a file
     for step in range(1, 6):
         run.report({"step": step, "loss": 1 / step})
     run.report({"step": 5, "valid_nll": 2.0})
