@@ -1,4 +1,4 @@
-"""Attention against a worked example, against itself computed in plain Python, and packed against padded."""
+"""Attention against a worked example and plain Python, and packed attention against one sentence at a time."""
 
 import math
 
@@ -28,7 +28,7 @@ def close(actual: Tensor, expected: Tensor, atol: float = 1e-10) -> None:
 
 
 def gradients(out: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """Of a sum that weighs every element of the output differently."""
+    """Gradients of a randomly weighted sum of the output."""
     generator = torch.Generator().manual_seed(7)
     return torch.autograd.grad((out * torch.randn(out.shape, generator=generator).to(out)).sum(), inputs)
 
@@ -49,8 +49,8 @@ def problems(draw):
     return *inputs, draw(st.sampled_from([None, mask]))
 
 
-def in_plain_python(q: list, k: list, v: list, allowed: list) -> list:
-    """Equation 1 for one head: lists and math, nothing else."""
+def plain_attention(q: list, k: list, v: list, allowed: list) -> list:
+    """Equation 1 for one head, with lists and math only."""
     rows = []
     for query, may in zip(q, allowed, strict=True):
         keys = [j for j, yes in enumerate(may) if yes]
@@ -64,7 +64,7 @@ def in_plain_python(q: list, k: list, v: list, allowed: list) -> list:
 # --- equation 1 -----------------------------------------------------------------------------------------------
 
 
-def test_the_two_word_example_in_all_its_steps():
+def test_every_step_of_attention_in_a_worked_example():
     heads = MultiHeadAttention(d_model=4, n_heads=1, d_k=3, d_v=3)
     matrices = {
         "w_q": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [0.1, 0.2, 0.3]],
@@ -92,39 +92,39 @@ def test_the_two_word_example_in_all_its_steps():
 @BOTH
 @given(problem=problems())
 @settings(max_examples=60, deadline=None)
-def test_equals_attention_in_plain_python(attend, problem):
+def test_attention_equals_plain_python(attend, problem):
     q, k, v, mask = problem
     batch, heads, query, _ = q.shape
     allowed = torch.ones(batch, heads, query, k.shape[2], dtype=torch.bool) & (True if mask is None else mask)
     expected = [
-        [in_plain_python(*(x[b, h].tolist() for x in (q, k, v, allowed))) for h in range(heads)] for b in range(batch)
+        [plain_attention(*(x[b, h].tolist() for x in (q, k, v, allowed))) for h in range(heads)] for b in range(batch)
     ]
     close(attend(q, k, v, mask), torch.tensor(expected, dtype=torch.float64))
 
 
 @given(problem=problems())
 @settings(max_examples=60, deadline=None)
-def test_spelled_out_and_fused_agree_forwards_and_backwards(problem):
+def test_explicit_and_fused_attention_have_equal_outputs_and_gradients(problem):
     *inputs, mask = problem
-    spelled_out, fused = attention(*inputs, mask), fused_attention(*inputs, mask)
-    close(spelled_out, fused)
-    for ours, theirs in zip(gradients(spelled_out, *inputs), gradients(fused, *inputs), strict=True):
+    explicit, fused = attention(*inputs, mask), fused_attention(*inputs, mask)
+    close(explicit, fused)
+    for ours, theirs in zip(gradients(explicit, *inputs), gradients(fused, *inputs), strict=True):
         close(ours, theirs, atol=1e-8 if inputs[0].abs().max() > 10 else 1e-10)
 
 
-def test_spelled_out_and_fused_agree_in_single_precision():
+def test_explicit_and_fused_attention_agree_in_float32():
     torch.manual_seed(1)
     inputs = [torch.randn(2, 4, 9, 8, requires_grad=True) for _ in range(3)]
     mask = causal_mask(9)[None, None]
-    spelled_out, fused = attention(*inputs, mask), fused_attention(*inputs, mask)
-    close(spelled_out, fused, atol=1e-5)
-    for ours, theirs in zip(gradients(spelled_out, *inputs), gradients(fused, *inputs), strict=True):
+    explicit, fused = attention(*inputs, mask), fused_attention(*inputs, mask)
+    close(explicit, fused, atol=1e-5)
+    for ours, theirs in zip(gradients(explicit, *inputs), gradients(fused, *inputs), strict=True):
         close(ours, theirs, atol=1e-5)
 
 
 @given(problem=problems())
 @settings(max_examples=60, deadline=None)
-def test_each_row_of_weights_sums_to_one_and_to_zero_where_nothing_may_be_attended_to(problem):
+def test_weights_sum_to_one_and_in_fully_masked_rows_to_zero(problem):
     q, k, v, mask = problem
     steps = Recorder()
     attention(q, k, v, mask, steps)
@@ -151,7 +151,7 @@ def test_a_fully_masked_row_gives_zeros_and_zero_gradients(attend, dtype, d_v):
 
 
 @pytest.mark.parametrize("d_k", [4, 64, 512])
-def test_scores_have_variance_d_k_until_they_are_scaled(d_k):
+def test_scores_have_variance_d_k_and_scaled_scores_one(d_k):
     torch.manual_seed(d_k)
     q, k = torch.randn(1, 1, 800, d_k), torch.randn(1, 1, 800, d_k)
     steps = Recorder()
@@ -170,7 +170,7 @@ def test_a_causal_mask_allows_the_same_and_earlier_positions():
 
 @given(batch=sizes, heads=sizes, query=sizes, key=sizes, d_k=sizes, d_v=sizes, watched=st.booleans())
 @settings(max_examples=40, deadline=None)
-def test_every_head_has_its_own_part_of_the_matrices(batch, heads, query, key, d_k, d_v, watched):
+def test_multi_head_attention_equals_a_sum_over_heads(batch, heads, query, key, d_k, d_v, watched):
     torch.manual_seed(1)
     module = MultiHeadAttention(6, heads, d_k, d_v).double()
     x, memory = torch.randn(batch, query, 6).double(), torch.randn(batch, key, 6).double()
@@ -181,7 +181,7 @@ def test_every_head_has_its_own_part_of_the_matrices(batch, heads, query, key, d
         w_v, w_o = module.w_v.weight[h * d_v : (h + 1) * d_v], module.w_o.weight[:, h * d_v : (h + 1) * d_v]
         for b in range(batch):
             q, k, v = (x[b] @ w_q.T).tolist(), (memory[b] @ w_k.T).tolist(), (memory[b] @ w_v.T).tolist()
-            expected[b] += torch.tensor(in_plain_python(q, k, v, everything), dtype=torch.float64) @ w_o.T
+            expected[b] += torch.tensor(plain_attention(q, k, v, everything), dtype=torch.float64) @ w_o.T
     out = (watch(module, Recorder()) if watched else module)(x, memory, None)
     close(out, expected)
 
@@ -192,8 +192,8 @@ def test_the_projections_have_no_biases():
     }
 
 
-def nothing_to_see() -> dict:
-    """Two queries, of which the second may attend to nothing: by a mask, and as a sentence with an empty source."""
+def fully_masked_row() -> dict:
+    """Two queries. The second may attend to nothing: by a mask, or as a sentence with an empty source."""
     query, key = Packing.of(torch.tensor([1, 1])), Packing.of(torch.tensor([2, 0]))
     return {
         "mask": torch.tensor([[True, True], [False, False]])[None, None],
@@ -203,12 +203,12 @@ def nothing_to_see() -> dict:
 
 @pytest.mark.parametrize("kind", ["mask", "packed"])
 @pytest.mark.parametrize("watched", [False, True])
-def test_many_heads_give_zeros_where_there_is_nothing_to_attend_to(kind, watched):
+def test_multi_head_attention_gives_zeros_in_fully_masked_rows(kind, watched):
     torch.manual_seed(1)
     module = MultiHeadAttention(8, 2, 4, 4)
     module = watch(module, Recorder()) if watched else module
     x, memory = torch.randn(1, 2, 8, requires_grad=True), torch.randn(1, 2, 8, requires_grad=True)
-    out = module(x, memory, nothing_to_see()[kind])
+    out = module(x, memory, fully_masked_row()[kind])
     assert (out[0, 1] == 0).all()
     assert (out[0, 0] != 0).all()
     grad_x, *others = gradients(out, x, memory, *module.parameters())
@@ -221,7 +221,7 @@ def test_many_heads_give_zeros_where_there_is_nothing_to_attend_to(kind, watched
 
 @st.composite
 def packed_problems(draw):
-    """Sentences end to end, self or cross, causal or not; some may be empty, `longest` may be an upper bound."""
+    """Packed sentences, self or cross, causal or not. Some may be empty, and `longest` may be an upper bound."""
     lengths = draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=4))
     across = draw(st.booleans())
     query = [q for q, _ in lengths]
@@ -250,7 +250,7 @@ def one_sentence_at_a_time(q: Tensor, k: Tensor, v: Tensor, mask: PackedMask) ->
 
 @given(problem=packed_problems())
 @settings(max_examples=80, deadline=None)
-def test_packed_is_one_sentence_at_a_time_forwards_and_backwards(problem):
+def test_packed_attention_equals_one_sentence_at_a_time(problem):
     *inputs, mask = problem
     together, alone = padded_attention(*inputs, mask), one_sentence_at_a_time(*inputs, mask)
     close(together, alone)
@@ -259,7 +259,7 @@ def test_packed_is_one_sentence_at_a_time_forwards_and_backwards(problem):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_never_crosses_a_boundary(causal):
+def test_packed_attention_has_no_gradient_across_sentences(causal):
     torch.manual_seed(1)
     packing = Packing.of(torch.tensor([2, 3, 1]))
     inputs = [torch.randn(1, 2, 6, 4, requires_grad=True) for _ in range(3)]
@@ -270,7 +270,7 @@ def test_attention_never_crosses_a_boundary(causal):
         assert gradient[:, :, 2:5].abs().sum() > 0
 
 
-def test_a_packing_knows_where_sentences_stand():
+def test_a_packing_has_starts_longest_and_mask():
     packing = Packing.of(torch.tensor([2, 0, 3]))
     assert packing.starts.tolist() == [0, 2, 2, 5]
     assert packing.starts.dtype == torch.int32
@@ -279,8 +279,8 @@ def test_a_packing_knows_where_sentences_stand():
 
 
 @pytest.mark.parametrize(("d_k", "d_v"), [(8, 32), (16, 32), (32, 16), (12, 12), (5, 3), (16, 16)])
-def test_heads_pad_heads_attend_the_same(d_k, d_v):
-    """What the flash kernel is given, which takes one width only, and that in eights."""
+def test_padded_heads_give_the_same_attention(d_k, d_v):
+    """The flash kernel takes one width for q, k and v, a multiple of eight."""
     torch.manual_seed(0)
     q, k = (torch.randn(1, 2, 7, d_k, dtype=torch.float64) for _ in range(2))
     v = torch.randn(1, 2, 7, d_v, dtype=torch.float64)
@@ -292,8 +292,8 @@ def test_heads_pad_heads_attend_the_same(d_k, d_v):
     assert not out[..., d_v:].any()
 
 
-def test_the_flash_kernel_gets_heads_pad_heads_and_their_own_scale(monkeypatch):
-    """The kernel itself needs a GPU; what it would compute is computed here."""
+def test_the_flash_kernel_gets_padded_heads_and_the_unpadded_scale(monkeypatch):
+    """The kernel needs a GPU, so a function with its signature replaces it."""
     packing = Packing.of(torch.tensor([3, 4]))
     q, k, v = (torch.randn(1, 2, 7, width) for width in (4, 4, 12))
     given = []

@@ -32,7 +32,7 @@ from onehop.model.transformer import Layer, Stack, Tokens, Transformer
 HEADS, WIDTH = 2, 16
 
 
-def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+def random_tensor(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).requires_grad_()
 
 
@@ -55,7 +55,10 @@ def reference(q, k, v, mask):
 
 def compare_self(lengths: list[int], causal: bool) -> None:
     packing = Packing.of(torch.tensor(lengths))
-    qkv, d_out = drawn(sum(lengths), 3 * HEADS * WIDTH), drawn(sum(lengths), HEADS * WIDTH, seed=1).detach()
+    qkv, d_out = (
+        random_tensor(sum(lengths), 3 * HEADS * WIDTH),
+        random_tensor(sum(lengths), HEADS * WIDTH, seed=1).detach(),
+    )
     out, _ = ragged.self_attention(qkv, packing.sentence_of_row, packing.starts, HEADS, causal)
     plain = reference(*qkv.chunk(3, 1), PackedMask(packing, packing, causal))
     assert_all_close([out, *gradients(out, qkv, d_out)], [plain, *gradients(plain, qkv, d_out)])
@@ -63,8 +66,8 @@ def compare_self(lengths: list[int], causal: bool) -> None:
 
 def compare_cross(query_lengths: list[int], key_lengths: list[int]) -> None:
     query, key = (Packing.of(torch.tensor(n)) for n in (query_lengths, key_lengths))
-    q, kv = drawn(sum(query_lengths), HEADS * WIDTH), drawn(sum(key_lengths), 2 * HEADS * WIDTH, seed=1)
-    d_out = drawn(len(q), HEADS * WIDTH, seed=2).detach()
+    q, kv = random_tensor(sum(query_lengths), HEADS * WIDTH), random_tensor(sum(key_lengths), 2 * HEADS * WIDTH, seed=1)
+    d_out = random_tensor(len(q), HEADS * WIDTH, seed=2).detach()
     rows = (query.sentence_of_row, key.sentence_of_row)
     out, _ = ragged.cross_attention(q, kv, *rows, query.starts, key.starts, HEADS)
     plain = reference(q, *kv.chunk(2, 1), PackedMask(query, key))
@@ -73,28 +76,28 @@ def compare_cross(query_lengths: list[int], key_lengths: list[int]) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 127, 128, 129, pytest.param(256, marks=LONG_ONLY)])
-def test_one_length_after_another(length, causal):
+def test_self_attention_of_sentences_of_one_length_equals_the_reference(length, causal):
     compare_self([length, length], causal)
 
 
 @given(lengths=st.lists(st.integers(1, 90), min_size=1, max_size=6), causal=st.booleans())
 @examples(4)
-def test_mixed_lengths_within(lengths, causal):
+def test_self_attention_of_mixed_lengths_equals_the_reference(lengths, causal):
     compare_self(lengths, causal)
 
 
 @given(lengths=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), min_size=1, max_size=6))
 @examples(4)
-def test_mixed_lengths_across(lengths):
-    """Also where a sentence's partner is empty: what may attend to nothing gets zeros."""
+def test_cross_attention_of_mixed_lengths_equals_the_reference(lengths):
+    """A query whose source is empty gets zeros."""
     query, key = ([side[i] for side in lengths] for i in (0, 1))
     if sum(query) and sum(key):
         compare_cross(query, key)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_empty_sentences_among_others(causal):
-    """At the beginning, at the end, and where a stretch of rows begins; filled batches are full of them."""
+def test_self_attention_with_empty_sentences_equals_the_reference(causal):
+    """At the beginning, at the end, and at the border of a tile, as in batches padded to fixed shapes."""
     compare_self([0, 32, 0, 0, 32, 70, 0], causal)
 
 
@@ -102,11 +105,11 @@ def test_empty_sentences_among_others(causal):
     ("query", "key"),
     [
         ([0, 32, 0, 0, 32, 0], [5, 0, 70, 9, 3, 130]),
-        ([20, 70, 0, 0, 0, 0], [30, 20, 64, 64, 64, 10]),  # a short source, filled up
+        ([20, 70, 0, 0, 0, 0], [30, 20, 64, 64, 64, 10]),  # padding sentences
         ([64, 64, 30], [3, 0, 0]),
     ],
 )
-def test_sides_of_unlike_lengths(query, key):
+def test_cross_attention_with_very_different_lengths_equals_the_reference(query, key):
     compare_cross(query, key)
 
 
@@ -120,9 +123,9 @@ def test_keys_without_queries_have_no_gradient():
     assert torch.equal(dkv, torch.zeros_like(kv))
 
 
-def test_a_tile_sees_no_other_sentence():
+def test_sentences_in_one_tile_have_no_gradient_to_each_other():
     packing = Packing.of(torch.tensor([3, 4, 5]))
-    qkv = drawn(12, 3 * HEADS * WIDTH)
+    qkv = random_tensor(12, 3 * HEADS * WIDTH)
     out, _ = ragged.self_attention(qkv, packing.sentence_of_row, packing.starts, HEADS, False)
     (gradient,) = gradients(out, qkv, torch.cat([torch.zeros(3, 32), torch.ones(4, 32), torch.zeros(5, 32)]))
     assert (gradient[:3] == 0).all()
@@ -133,9 +136,9 @@ def test_a_tile_sees_no_other_sentence():
 @pytest.mark.parametrize("vocab", [7, 8192, 8193, 20_000])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("biased", [False, True])
-def test_the_fused_output_is_the_plain_loss(vocab, smoothing, biased):
-    inputs = [drawn(5, 8), drawn(vocab, 8, seed=1), *[drawn(vocab, seed=2)] * biased]
-    labels = torch.tensor([1, vocab - 1, 0, 3, 0])  # 0 is filling
+def test_the_fused_output_loss_equals_the_plain_loss(vocab, smoothing, biased):
+    inputs = [random_tensor(5, 8), random_tensor(vocab, 8, seed=1), *[random_tensor(vocab, seed=2)] * biased]
+    labels = torch.tensor([1, vocab - 1, 0, 3, 0])  # 0 is padding
     objective, nll, _ = linear_cross_entropy(*inputs, *[None] * (not biased), labels, smoothing, 0)
     plain = cross_entropy(F.linear(*inputs), labels, smoothing)
     assert_all_close([objective, nll], [plain.objective, plain.nll])
@@ -144,20 +147,20 @@ def test_the_fused_output_is_the_plain_loss(vocab, smoothing, biased):
 
 
 @pytest.mark.parametrize("biased", [False, True])
-def test_the_fused_output_matches_its_torch_schema(biased):
-    bias = drawn(9, seed=2) if biased else None
-    inputs = (drawn(5, 8), drawn(9, 8, seed=1), bias, torch.tensor([1, 8, 0, 3, 0]), 0.1, 0)
+def test_the_fused_output_loss_matches_its_torch_schema(biased):
+    bias = random_tensor(9, seed=2) if biased else None
+    inputs = (random_tensor(5, 8), random_tensor(9, 8, seed=1), bias, torch.tensor([1, 8, 0, 3, 0]), 0.1, 0)
     assert set(torch.library.opcheck(linear_cross_entropy, inputs).values()) == {"SUCCESS"}
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_tokens_that_a_bias_rules_out_cost_nothing(monkeypatch, smoothing):
-    """With smoothing the plain loss takes over: it leaves them out of the even share."""
+def test_the_fused_output_loss_ignores_tokens_excluded_by_a_bias(monkeypatch, smoothing):
+    """With smoothing the plain loss is used instead, which smooths over the other tokens only."""
     monkeypatch.setattr(kernels, "applicable", lambda x: True)
     calls = []
     monkeypatch.setattr(fused, "linear_cross_entropy", lambda *x: calls.append(x) or linear_cross_entropy(*x))
     bias = torch.tensor([0.0, 0.0, NEVER, 0.5, 0.0]).requires_grad_()
-    inputs, labels = [drawn(4, 8), drawn(5, 8, seed=1), bias], torch.tensor([1, 3, 0, 4])
+    inputs, labels = [random_tensor(4, 8), random_tensor(5, 8, seed=1), bias], torch.tensor([1, 3, 0, 4])
     ours, plain = (f(*inputs, labels, smoothing) for f in (fused.fused_output_loss, output_loss))
     assert len(calls) == (smoothing == 0.0)
     assert ours.objective < 20
@@ -168,13 +171,13 @@ def test_tokens_that_a_bias_rules_out_cost_nothing(monkeypatch, smoothing):
 
 def feed_forward_inputs(rows: int, d_model: int, d_ff: int) -> list[torch.Tensor]:
     shapes = [(rows, d_model), (d_ff, d_model), (d_ff,), (d_model, d_ff), (d_model,)]
-    return [drawn(*shape, seed=i) for i, shape in enumerate(shapes)]
+    return [random_tensor(*shape, seed=i) for i, shape in enumerate(shapes)]
 
 
 @pytest.mark.parametrize(("rows", "d_model", "d_ff"), [(5, 64, 128), (300, 128, 384)])  # several tiles each way
-def test_the_fused_feed_forward_is_the_plain_one(rows, d_model, d_ff):
+def test_the_fused_feed_forward_equals_the_plain_one(rows, d_model, d_ff):
     x, w_1, b_1, w_2, b_2 = inputs = feed_forward_inputs(rows, d_model, d_ff)
-    d_out = drawn(rows, d_model, seed=9).detach()
+    d_out = random_tensor(rows, d_model, seed=9).detach()
     ours, plain = feed_forward(*inputs)[0], F.linear(F.relu(F.linear(x, w_1, b_1)), w_2, b_2)
     for a, b in zip((ours, *gradients(ours, inputs, d_out)), (plain, *gradients(plain, inputs, d_out)), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * b.abs().max().item())
@@ -185,7 +188,7 @@ def test_the_fused_feed_forward_matches_its_torch_schema():
     assert set(done.values()) == {"SUCCESS"}
 
 
-def test_a_network_that_the_tiles_do_not_divide_is_left_to_others():
+def test_the_fused_feed_forward_needs_sizes_divisible_by_its_tiles():
     assert fits(512, 2048)
     assert not fits(512, 2000)
     assert not fits(500, 2048)
@@ -196,27 +199,27 @@ def normed_with(factors, skip, added, gain, bias):
 
 
 def add_norm_inputs(rows: int, width: int) -> list[torch.Tensor]:
-    return [drawn(*shape, seed=i) for i, shape in enumerate([(rows, width), (rows, width), (width,), (width,)])]
+    return [random_tensor(*shape, seed=i) for i, shape in enumerate([(rows, width), (rows, width), (width,), (width,)])]
 
 
 @pytest.mark.parametrize("width", [4, 8, 24, 512, 1030])
-def test_add_norm_without_dropout_is_a_norm_of_a_sum(width):
-    inputs, d_out = add_norm_inputs(21, width), drawn(21, width, seed=9).detach()
+def test_add_norm_without_dropout_equals_layer_norm_of_the_sum(width):
+    inputs, d_out = add_norm_inputs(21, width), random_tensor(21, width, seed=9).detach()
     ours, plain = add_norm(*inputs, None, 0.0, 1e-5)[0], normed_with(1.0, *inputs)
     assert_all_close([ours, *gradients(ours, inputs, d_out)], [plain, *gradients(plain, inputs, d_out)])
 
 
 @pytest.mark.parametrize("drop", [0.1, 0.5])
-def test_add_norm_drops_the_same_forwards_and_backwards(drop):
-    """What was dropped is read off the gradients; with it the plain version must give all the same numbers."""
-    inputs, d_out = add_norm_inputs(150, 96), drawn(150, 96, seed=9).detach()
+def test_add_norm_uses_one_dropout_mask_forwards_and_backwards(drop):
+    """The dropout mask is read off the gradients. The plain version with this mask must give equal results."""
+    inputs, d_out = add_norm_inputs(150, 96), random_tensor(150, 96, seed=9).detach()
     ours = add_norm(*inputs, torch.tensor([7]), drop, 1e-5)[0]
     d_skip, d_added, *_ = found = gradients(ours, inputs, d_out)
     dropped = d_added == 0
     torch.testing.assert_close(d_added[~dropped], d_skip[~dropped] / (1 - drop))
     plain = normed_with(torch.where(dropped, 0.0, 1 / (1 - drop)), *inputs)
     assert_all_close([ours, *found], [plain, *gradients(plain, inputs, d_out)])
-    # Of 14,400 coins, five standard deviations from the mean, in all and by the eight numbers that share a draw.
+    # Within five standard deviations for all 14,400 elements, and for each of the eight that share a random draw.
     assert abs(dropped.float().mean() - drop) < 5 * (drop * (1 - drop) / 14_400) ** 0.5
     by_place = dropped.view(150, 12, 8).float().mean((0, 1))
     assert ((by_place - drop).abs() < 5 * (drop * (1 - drop) / 1_800) ** 0.5).all()
@@ -231,7 +234,7 @@ def test_add_norm_dropout_depends_on_its_seed():
 
 @pytest.mark.parametrize(("seed", "drop"), [(torch.tensor([7]), 0.5), (None, 0.0)])
 def test_add_norm_matches_its_torch_schema(seed, drop):
-    """Shapes without numbers, gradients, and no input that is changed or given back: what a compiler relies on."""
+    """The compiler relies on the shape function, the gradients, and on inputs that are neither changed nor returned."""
     done = torch.library.opcheck(add_norm, (*add_norm_inputs(5, 16), seed, drop, 1e-5))
     assert set(done.values()) == {"SUCCESS"}
 
@@ -242,24 +245,24 @@ def summed_with(factors, skip, added, gain, bias):
 
 
 @pytest.mark.parametrize("width", [4, 24, 512, 1030])
-def test_sum_and_norm_is_the_sum_and_its_norm(width):
-    """The gradients of both outputs come back, as in pre-norm's layers."""
-    inputs, d_outs = add_norm_inputs(21, width), [drawn(21, width, seed=i).detach() for i in (8, 9)]
+def test_sum_and_norm_equals_the_sum_and_its_layer_norm(width):
+    """With gradients of both outputs, as in pre-norm layers."""
+    inputs, d_outs = add_norm_inputs(21, width), [random_tensor(21, width, seed=i).detach() for i in (8, 9)]
     ours, plain = sum_and_norm(*inputs, None, 0.0, 1e-5)[:2], summed_with(1.0, *inputs)
     assert_all_close([*ours, *gradients(ours, inputs, d_outs)], [*plain, *gradients(plain, inputs, d_outs)])
 
 
 @pytest.mark.parametrize("used", [0, 1])
 def test_either_output_of_sum_and_norm_may_be_unused(used):
-    """Nothing goes past a stack's last norm."""
-    inputs, d_out = add_norm_inputs(5, 16), drawn(5, 16, seed=9).detach()
+    """The sum before a stack's last norm is not used otherwise."""
+    inputs, d_out = add_norm_inputs(5, 16), random_tensor(5, 16, seed=9).detach()
     ours, plain = sum_and_norm(*inputs, None, 0.0, 1e-5)[used], summed_with(1.0, *inputs)[used]
     mine, theirs = (torch.autograd.grad(x, inputs[: 2 + 2 * used], d_out) for x in (ours, plain))
     assert_all_close(mine, theirs)
 
 
-def test_sum_and_norm_drops_the_same_forwards_and_backwards():
-    inputs, d_outs = add_norm_inputs(150, 96), [drawn(150, 96, seed=i).detach() for i in (8, 9)]
+def test_sum_and_norm_uses_one_dropout_mask_forwards_and_backwards():
+    inputs, d_outs = add_norm_inputs(150, 96), [random_tensor(150, 96, seed=i).detach() for i in (8, 9)]
     ours = sum_and_norm(*inputs, torch.tensor([7]), 0.1, 1e-5)[:2]
     found = gradients(ours, inputs, d_outs)
     dropped = found[1] == 0
@@ -268,15 +271,15 @@ def test_sum_and_norm_drops_the_same_forwards_and_backwards():
     assert_all_close([*ours, *found], [*plain, *gradients(plain, inputs, d_outs)])
 
 
-def test_pre_norm_sums_are_not_rounded():
-    """A sub-layer's output is in bfloat16, the sum past it stays in float32, and so do their gradients."""
+def test_pre_norm_sums_stay_in_float32():
+    """A sub-layer's output is in bfloat16, the residual sum in float32, and their gradients likewise."""
     skip, added, gain, bias = add_norm_inputs(9, 64)
     added = added.detach().bfloat16().requires_grad_()
     ours, plain = sum_and_norm(skip, added, gain, bias, None, 0.0, 1e-5)[:2], summed_with(1.0, skip, added, gain, bias)
     assert torch.equal(ours[0], plain[0])
     assert (ours[0].dtype, ours[1].dtype) == (torch.float32, torch.bfloat16)
     torch.testing.assert_close(ours[1].float(), plain[1], rtol=0.01, atol=0.01)
-    d_total, d_out = drawn(9, 64, seed=8).detach(), drawn(9, 64, seed=9).detach().bfloat16()
+    d_total, d_out = random_tensor(9, 64, seed=8).detach(), random_tensor(9, 64, seed=9).detach().bfloat16()
     mine = gradients(ours, (skip, added), (d_total, d_out))
     theirs = gradients(plain, (skip, added), (d_total, d_out.float()))
     torch.testing.assert_close(mine[0], theirs[0], rtol=1e-5, atol=1e-5)
@@ -289,8 +292,8 @@ def test_sum_and_norm_matches_its_torch_schema(seed, drop):
     assert set(done.values()) == {"SUCCESS"}
 
 
-def test_neighbours_are_dropped_independently():
-    """Of two numbers side by side, or one above the other, both go with the product of their probabilities."""
+def test_neighbouring_elements_are_dropped_independently():
+    """Two neighbours in a row or column are both dropped with the product of their probabilities."""
     inputs = add_norm_inputs(60, 64)
     out = add_norm(*inputs, torch.tensor([3]), 0.5, 1e-5)[0]
     dropped = (gradients(out, inputs, torch.randn(60, 64))[1] == 0).float()
@@ -298,7 +301,7 @@ def test_neighbours_are_dropped_independently():
         assert abs((one * other).mean() - 0.25) < 5 * (0.25 * 0.75 / one.numel()) ** 0.5
 
 
-def test_kernels_are_for_short_numbers_on_a_gpu():
+def test_kernels_do_not_apply_to_float32_on_a_cpu():
     x = torch.zeros(2)
     assert not kernels.applicable(x)
     assert kernels.to_matmul_dtype(x) is x
@@ -306,7 +309,7 @@ def test_kernels_are_for_short_numbers_on_a_gpu():
 
 
 @pytest.mark.parametrize("gpu", [True, False])
-def test_a_fused_model_keeps_its_weights_and_computes_the_same(monkeypatch, gpu):
+def test_fuse_keeps_weights_and_results(monkeypatch, gpu):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     model = Transformer(ModelSettings(d_model=16, d_ff=32, n_heads=2, n_encoder_layers=1, n_decoder_layers=1), 20)
     before, inputs = dict(model.named_parameters()), [Tokens.padded(torch.tensor([[4, 5, 6]]))] * 2
@@ -323,7 +326,7 @@ def test_a_fused_model_keeps_its_weights_and_computes_the_same(monkeypatch, gpu)
 
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_pre_norm_stack_is_fused_unless_its_layers_are_sharded(monkeypatch, sharded):
-    """FSDP2 puts a class of its own in a layer's place, and gathers the layer's weights in its forward pass alone."""
+    """FSDP2 replaces a layer's class, and gathers the layer's weights only in its forward pass."""
 
     class FSDPLayer(Layer):
         pass
@@ -334,7 +337,7 @@ def test_a_pre_norm_stack_is_fused_unless_its_layers_are_sharded(monkeypatch, sh
     monkeypatch.setattr(fused, "add_norm", kernel)
     monkeypatch.setattr(FSDPLayer, "forward", lambda *inputs: gathered.append(1) or Layer.forward(*inputs))
     stack = Stack(ModelSettings(d_model=16, d_ff=32, n_heads=2, norm="pre"), 2, cross=False).eval()
-    x = drawn(1, 5, 16)
+    x = random_tensor(1, 5, 16)
     expected = stack(x, None)
     fused.swap_modules(stack)
     for layer in stack.layers if sharded else ():
@@ -343,8 +346,8 @@ def test_a_pre_norm_stack_is_fused_unless_its_layers_are_sharded(monkeypatch, sh
     assert (len(sums), len(gathered)) == ((0, 2) if sharded else (4, 0))
 
 
-def test_more_rows_than_offsets_reach_are_left_to_others(monkeypatch):
-    monkeypatch.setattr(fused, "ragged", ragged)  # without a GPU there is none
+def test_the_attention_kernel_is_limited_in_rows_and_length(monkeypatch):
+    monkeypatch.setattr(fused, "ragged", ragged)  # it is not imported without a GPU
     heads = fused.FusedAttention(32, 2, 16, 16)
     short, long = (PackedMask(packing, packing) for packing in (Packing.of(torch.tensor([n])) for n in (512, 513)))
     assert heads._kernel_fits(700_000, short)
@@ -399,8 +402,8 @@ assert calls == {"add_norm": 8, "sum_and_norm": 8}, calls  # sub-layers: 2 + 2 Ã
 """
 
 
-def test_the_whole_model_with_kernels_is_the_model_without():
-    """In a process of its own, where the kernels are told that this is a GPU."""
+def test_loss_and_gradients_of_a_model_with_kernels_equal_the_plain_models():
+    """In a separate process, in which the kernels are applied without a GPU."""
     done = subprocess.run([sys.executable, "-c", WHOLE_MODEL], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -443,8 +446,8 @@ for _ in range(2):
     for a, b in zip([ours, *found], [plain, *torch.autograd.grad(plain, inputs, d_out)], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
     dropped += factors
-assert folded == [False, True], folded  # the first norm's output goes two ways, the second one's comes from outside
-# Of 2,560 coins about half fall otherwise in any two of the four.
+assert folded == [False, True], folded  # the first norm's output has two uses
+# Any two of the four masks differ in about half of their 2,560 elements.
 assert all((dropped[i] != dropped[j]).float().mean() > 0.4 for i in range(4) for j in range(i))
 
 x, one, two = (value.detach().requires_grad_() for value in inputs)
@@ -468,8 +471,8 @@ assert (factors[0] != factors[1]).float().mean() > 0.4
 
 
 @pytest.mark.slow
-def test_compiled_layers_drop_the_same_both_ways_and_each_its_own():
-    """A compiler parts the pass into two and may make things again in the second one; a seed it must not."""
+def test_compiled_layers_use_one_dropout_mask_per_layer_and_step():
+    """A compiler may recompute values in the backward pass, but not the random seed."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -535,8 +538,8 @@ for vocab in (16_000, 37_000) if LONG else (37_000,):  # the second is a multipl
 
 
 @pytest.mark.long
-def test_kernels_compile_for_a_gpu_and_read_eight_numbers_at_a_time(tmp_path):
-    """What Triton's compiler makes of them for a Hopper card, of which it needs none for this."""
+def test_kernels_compile_for_hopper_with_vectorised_memory_access(tmp_path):
+    """Triton compiles for a Hopper GPU without one."""
     environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", f"LONG = {LONG}\n{HOPPER}"], capture_output=True, text=True, check=False, env=environment
@@ -544,8 +547,8 @@ def test_kernels_compile_for_a_gpu_and_read_eight_numbers_at_a_time(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_compiler_is_spared_the_history_of_an_operator(monkeypatch):
-    """Torch 2.11 writes it out for a log, and it doubles with every layer."""
+def test_compiled_does_not_format_operator_arguments(monkeypatch):
+    """Torch 2.11 formats them for a log. The text doubles with every layer."""
     from onehop.training.step import compiled
 
     class History:
@@ -554,11 +557,11 @@ def test_the_compiler_is_spared_the_history_of_an_operator(monkeypatch):
 
         __repr__ = __format__ = __str__
 
-    with warnings.catch_warnings():  # the compiler's own imports use what torch wants to be rid of
+    with warnings.catch_warnings():  # the compiler's imports use deprecated parts of torch
         warnings.simplefilter("ignore")
         from torch._inductor.exc import OperatorIssue
 
-        monkeypatch.setattr(OperatorIssue, "operator_str", staticmethod(OperatorIssue.operator_str))  # put back later
+        monkeypatch.setattr(OperatorIssue, "operator_str", staticmethod(OperatorIssue.operator_str))  # to restore it
         monkeypatch.setattr(torch, "__version__", TorchVersion("2.11.0+cu130"))
         compiled(torch.nn.Linear(2, 2))
     assert OperatorIssue.operator_str(torch.add, [History()], {}) == str(torch.add)

@@ -1,4 +1,4 @@
-"""The kernels as a GPU runs them, in bfloat16, against the plain functions in float64."""
+"""The kernels on a GPU in bfloat16 against the plain functions in float64."""
 
 import json
 import os
@@ -17,8 +17,8 @@ MOST_ERROR = 0.01
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_errors_are_those_of_rounding(tmp_path):
-    """In a process of its own, where no checker of shapes stands between the kernels and their callers."""
+def test_kernel_errors_have_the_size_of_bfloat16_rounding(tmp_path):
+    """In a separate process, without the tests' shape checks."""
     command = [sys.executable, str(BENCHMARK), "--tiny", "--only", "checks", "-o", str(tmp_path / "gpu.json")]
     environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT)}  # onehop need not be installed
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -17,7 +17,7 @@ def example(seed: int = 0, rows: int = 23, vocab: int = 11):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
-def test_cross_entropy_and_its_gradient_are_torch_s(smoothing):
+def test_cross_entropy_and_its_gradient_equal_torchs(smoothing):
     logits, labels = example()
     ours = cross_entropy(logits, labels, smoothing).objective
     torchs = F.cross_entropy(logits, labels, label_smoothing=smoothing, ignore_index=0, reduction="sum")
@@ -25,7 +25,7 @@ def test_cross_entropy_and_its_gradient_are_torch_s(smoothing):
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, torchs)))
 
 
-def test_tokens_that_the_model_never_writes_get_no_smoothing():
+def test_excluded_tokens_get_no_smoothing():
     logits, labels = example()
     labels = labels.clamp(max=8)
     bias = torch.zeros(11)
@@ -36,7 +36,7 @@ def test_tokens_that_the_model_never_writes_get_no_smoothing():
     torch.testing.assert_close(*(torch.autograd.grad(loss, logits)[0] for loss in (ours, without)))
 
 
-def test_the_likelihood_beside_it_is_not_smoothed():
+def test_the_nll_is_not_smoothed():
     logits, labels = example()
     found = cross_entropy(logits, labels, 0.3)
     torch.testing.assert_close(found.nll, F.cross_entropy(logits, labels, ignore_index=0, reduction="sum").detach())
@@ -44,14 +44,14 @@ def test_the_likelihood_beside_it_is_not_smoothed():
     assert found.nll > 0
 
 
-def test_another_label_can_be_the_filling():
+def test_the_ignored_label_can_be_chosen():
     logits, labels = example()
     ours = cross_entropy(logits, labels, 0.1, ignore=4).objective
     torchs = F.cross_entropy(logits, labels, label_smoothing=0.1, ignore_index=4, reduction="sum")
     torch.testing.assert_close(ours, torchs)
 
 
-def test_filling_counts_for_nothing_whatever_its_logits():
+def test_padding_does_not_change_loss_or_divergence():
     logits, labels = example()
     other = torch.where(labels[:, None] == 0, 100 * torch.randn_like(logits), logits)
     assert cross_entropy(logits, labels, 0.1).objective == cross_entropy(other, labels, 0.1).objective
@@ -60,7 +60,7 @@ def test_filling_counts_for_nothing_whatever_its_logits():
     assert divergence(logits, third, torch.zeros_like(labels)) == 0
 
 
-def test_the_divergence_is_the_mean_of_both_directions():
+def test_the_divergence_is_the_mean_kl_of_both_directions():
     (one, labels), (two, _) = example(0), example(1)
     p, q = Categorical(logits=one), Categorical(logits=two)
     expected = 0.5 * (kl_divergence(p, q) + kl_divergence(q, p))[labels != 0].sum()
@@ -71,21 +71,21 @@ def test_the_divergence_is_the_mean_of_both_directions():
         torch.testing.assert_close(a, b)
 
 
-def test_the_divergence_is_never_negative_and_zero_between_equals():
+def test_the_divergence_is_positive_and_zero_for_equal_logits():
     for seed in range(20):
         (one, labels), (two, _) = example(seed), example(seed + 100)
         assert divergence(one, two, labels) > 0
         assert divergence(one, one.detach().clone(), labels).abs() < 1e-6
 
 
-def test_half_precision_is_summed_in_full():
+def test_bfloat16_logits_are_summed_in_float32():
     logits, labels = example()
     found = cross_entropy(logits.bfloat16(), labels, 0.1).objective
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, cross_entropy(logits.bfloat16().float(), labels, 0.1).objective)
 
 
-def test_parts_add_up():
+def test_losses_of_parts_add_up():
     logits, labels = example()
     one, two = (cross_entropy(logits[rows], labels[rows], 0.1) for rows in (slice(0, 9), slice(9, None)))
     whole = cross_entropy(logits, labels, 0.1)

@@ -1,4 +1,4 @@
-"""The tap: one forward pass yields every named quantity, edits change it, and nothing stays behind."""
+"""Taps record and edit every named quantity of a forward pass, and leave the model unchanged."""
 
 import math
 
@@ -13,7 +13,7 @@ from onehop.model.transformer import Tokens, Transformer
 
 NORMS = pytest.mark.parametrize("norm", ["post", "pre"])
 
-# Every size another number, so that an axis with the wrong name cannot have the right length.
+# All sizes differ, so that an axis with a wrong name cannot have the right length.
 SIZES = {"batch": 2, "d_model": 12, "d_ff": 20, "head": 3, "d_k": 7, "d_v": 8, "h_d_v": 24, "vocabulary": 30}
 SOURCE, TARGET = 5, 4
 
@@ -41,7 +41,7 @@ def recorded(model: Transformer) -> Recorder:
 
 
 def names_of_a_layer(norm: str, *, cross: bool) -> list[str]:
-    """In the order of computation: pre-norm normalises before the sub-layer, post-norm after the sum."""
+    """In the order of computation: pre-norm normalises before the sub-layer, post-norm after the residual sum."""
     names = []
     for role in ["self", *(["cross"] if cross else []), "feed"]:
         inner = [f"{role}_attention.{n}" for n in ATTENTION]
@@ -53,7 +53,7 @@ def names_of_a_layer(norm: str, *, cross: bool) -> list[str]:
 
 
 @NORMS
-def test_one_pass_yields_every_named_quantity_in_order(norm):
+def test_one_pass_records_every_named_quantity_in_order(norm):
     inputs = ["embeddings", "scaled", "positioned"]
     last = ["norm"] if norm == "pre" else []
     expected = [f"source_input.{n}" for n in inputs]
@@ -67,7 +67,7 @@ def test_one_pass_yields_every_named_quantity_in_order(norm):
 
 
 @NORMS
-def test_every_axis_has_the_length_its_name_says(norm):
+def test_every_recorded_axis_has_the_length_of_its_name(norm):
     for name, quantity in recorded(a_model(norm)).items():
         here = SOURCE if name.startswith(("source", "encoder")) else TARGET
         lengths = SIZES | {"token": here, "query": here, "key": SOURCE if "cross" in name else here}
@@ -90,7 +90,7 @@ def test_every_axis_name_is_used():
         ),
     ],
 )
-def test_each_stage_of_attention_follows_from_the_one_before(path, query, memory):
+def test_each_recorded_stage_of_attention_follows_from_the_previous_one(path, query, memory):
     model = a_model()
     recorder = recorded(model)
     x = {name: recorder[f"{path}.{name}"].value for name in ATTENTION}
@@ -125,7 +125,7 @@ def test_each_stage_of_attention_follows_from_the_one_before(path, query, memory
 
 
 @NORMS
-def test_each_sub_layer_is_added_and_normalised_in_its_order(norm):
+def test_recorded_residuals_and_norms_follow_the_norm_order(norm):
     model = a_model(norm)
     recorder = recorded(model)
     layer = "decoder.layers.0"
@@ -136,12 +136,12 @@ def test_each_sub_layer_is_added_and_normalised_in_its_order(norm):
         torch.testing.assert_close(normed, module.norm(skip if norm == "pre" else residual))
 
 
-def test_a_watched_model_computes_what_the_model_computes():
+def test_a_watched_model_gives_the_same_logits():
     model = a_model()
     torch.testing.assert_close(watch(model, Recorder())(*a_batch()), model(*a_batch()), rtol=0, atol=1e-10)
 
 
-def test_watching_shares_every_parameter_and_buffer_and_leaves_the_model_as_it_was():
+def test_watching_shares_parameters_and_does_not_change_the_model():
     model = a_model()
     before = model(*a_batch())
     watched = watch(model, Recorder())
@@ -153,13 +153,13 @@ def test_watching_shares_every_parameter_and_buffer_and_leaves_the_model_as_it_w
     assert torch.equal(model(*a_batch()), before)
 
 
-def test_a_watched_model_learns_for_the_original():
+def test_gradients_of_a_watched_model_reach_the_original():
     model = a_model()
     watch(model, Recorder())(*a_batch()).sum().backward()
     assert all(p.grad is not None for p in model.parameters())
 
 
-def test_growing_a_watched_models_positions_leaves_the_original_as_it_was():
+def test_growing_a_watched_models_positions_does_not_change_the_original():
     model = a_model()
     watch(model, Recorder()).init_cache(a_batch()[0], capacity=99)
     assert len(model.target_input.positions) == 16
@@ -173,7 +173,7 @@ def head_off(name: str, value: Tensor) -> Tensor:
     return edited
 
 
-def test_an_edit_changes_the_outcome_as_the_same_change_of_weights_would():
+def test_zeroing_a_head_equals_zeroing_its_output_weights():
     model, without_head = a_model(), a_model()
     with torch.no_grad():
         without_head.encoder.layers[1].self_attention.w_o.weight[:, 8:16] = 0
@@ -182,7 +182,7 @@ def test_an_edit_changes_the_outcome_as_the_same_change_of_weights_would():
     assert not torch.allclose(edited, model(*a_batch()))
 
 
-def test_nothing_of_an_edit_leaks_into_the_next_run():
+def test_an_edit_does_not_affect_later_passes():
     model = a_model()
     first, before = recorded(model), model(*a_batch())
     watch(model, head_off)(*a_batch())
@@ -194,24 +194,24 @@ def test_nothing_of_an_edit_leaks_into_the_next_run():
 def test_recorded_tensors_are_copies():
     model = a_model()
 
-    class Vandal(Recorder):
+    class ErasingRecorder(Recorder):
         def __call__(self, name: str, value: Tensor) -> Tensor:
             passed = super().__call__(name, value)
             self[name].value.zero_()
             return passed
 
-    torch.testing.assert_close(watch(model, Vandal())(*a_batch()), model(*a_batch()), rtol=0, atol=1e-10)
+    torch.testing.assert_close(watch(model, ErasingRecorder())(*a_batch()), model(*a_batch()), rtol=0, atol=1e-10)
     assert not any(quantity.value.requires_grad for quantity in recorded(model).values())
 
 
-def test_a_model_can_be_watched_again_by_somebody_else():
+def test_watching_a_watched_model_replaces_the_tap():
     first, second = Recorder(), Recorder()
     watch(watch(a_model(), first), second)(*a_batch())
     assert len(first) == 0
     assert "logits" in second
 
 
-def test_a_module_outside_a_model_names_its_quantities_without_a_path():
+def test_a_watched_module_outside_a_model_records_names_without_a_path():
     recorder = Recorder()
     module = a_model().encoder.layers[0].feed_forward
     watch(module, recorder)(torch.zeros(1, 2, 12).double())
@@ -219,8 +219,8 @@ def test_a_module_outside_a_model_names_its_quantities_without_a_path():
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_packed_sentences_are_watched_like_padded_ones(norm):
-    """Every quantity is there, and each sentence's block of the weights is what it is alone."""
+def test_recorded_quantities_of_packed_sentences_equal_those_of_padded_ones(norm):
+    """All quantities are recorded, and each sentence has its own block of the attention weights."""
     settings = ModelSettings(n_encoder_layers=1, n_decoder_layers=1, d_model=16, d_ff=32, n_heads=2, norm=norm)
     torch.manual_seed(0)
     model = Transformer(settings, 20).eval()

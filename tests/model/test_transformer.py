@@ -1,4 +1,4 @@
-"""The Transformer's properties: its parameters, what it cannot see, and that a cache changes nothing."""
+"""The Transformer: parameter counts, positions, masking, cached decoding, dropout, options."""
 
 import math
 import re
@@ -24,7 +24,7 @@ def small(**changes) -> ModelSettings:
 
 
 def a_model(vocab_size: int = 20, **changes) -> Transformer:
-    """In double precision and with no weight at its initial zero or one, so that nothing is equal by accident."""
+    """A float64 model without weights at their initial zero or one, so that nothing is equal by accident."""
     torch.manual_seed(1)
     model = Transformer(small(**changes), vocab_size).double().eval()
     for parameter in model.parameters():
@@ -52,7 +52,7 @@ def close(actual: Tensor, expected: Tensor, atol: float = 1e-10) -> None:
 
 
 def embedded_by(table: nn.Module) -> list[Tensor]:
-    """What an embedding gives in the passes from here on, with gradients kept: the model's inputs, as it uses them."""
+    """A list that collects the outputs of an embedding in later passes, with their gradients retained."""
     seen: list[Tensor] = []
 
     def keep(module: nn.Module, args: tuple, out: Tensor) -> None:
@@ -72,7 +72,7 @@ def count(vocab_size: int = 37000, **changes) -> int:
 
 
 @pytest.mark.parametrize(("preset", "parameters"), [("base", 63_045_632), ("big", 214_171_648)])
-def test_the_papers_models_have_the_parameters_of_its_formulas(preset, parameters):
+def test_base_and_big_have_the_papers_parameter_counts(preset, parameters):
     with torch.device("meta"):
         assert parameter_count(Transformer(load_settings(preset).model, 37000)) == parameters
 
@@ -91,17 +91,17 @@ def test_the_papers_models_have_the_parameters_of_its_formulas(preset, parameter
         ({"d_ff": 4096}, 90),
     ],
 )
-def test_the_rows_of_table_3_have_the_parameters_printed_there(change, printed):
-    # The printed 65 million of the base row mean a vocabulary of about 40,800; the other rows must follow.
+def test_rows_of_table_3_have_the_printed_parameter_counts(change, printed):
+    # The base row's 65 million parameters imply a vocabulary of about 40,800.
     assert count(40_800) / 1e6 == pytest.approx(65, abs=0.1)
     assert count(40_800, **change) / 1e6 == pytest.approx(printed, abs=1)
 
 
-def test_heads_may_be_changed_at_the_same_cost():
+def test_the_number_of_heads_does_not_change_the_parameter_count():
     assert count(n_heads=1) == count(n_heads=32) == count()
 
 
-def test_keys_and_values_have_widths_of_their_own():
+def test_keys_and_values_may_have_different_widths():
     model = a_model(d_k=3, d_v=5)
     heads = model.decoder.layers[0].cross_attention
     assert [w.weight.shape for w in (heads.w_q, heads.w_k, heads.w_v, heads.w_o)] == [
@@ -113,14 +113,14 @@ def test_keys_and_values_have_widths_of_their_own():
     assert model(tokens(*SRC), tokens(*TGT)).isfinite().all()
 
 
-def test_tied_one_matrix_serves_in_three_places():
+def test_tying_removes_two_of_three_embedding_matrices():
     tied, untied = a_model(tied=True), a_model(tied=False)
     assert parameter_count(untied) - parameter_count(tied) == 2 * 20 * 16
     assert [n for n, p in tied.named_parameters() if p.shape == (20, 16)] == ["embedding.weight"]
     assert len([n for n, p in untied.named_parameters() if p.shape == (20, 16)]) == 3
 
 
-def test_tied_the_matrix_is_used_in_each_place():
+def test_a_tied_model_equals_an_untied_one_with_three_equal_matrices():
     for role, table in {"source": "embedding", "target": "target_embedding", "output": "output"}.items():
         model = a_model(tied=False)
         tied = a_model(tied=True)
@@ -133,7 +133,7 @@ def test_tied_the_matrix_is_used_in_each_place():
         assert not torch.allclose(model(src, tgt), tied(src, tgt)), role
 
 
-def test_the_feed_forward_net_has_twice_the_attentions_weights_in_the_encoder_and_as_many_in_the_decoder():
+def test_feed_forward_weights_are_twice_those_of_an_attention():
     def weights(module: nn.Module) -> int:
         return sum(p.numel() for p in module.parameters() if p.dim() == 2)
 
@@ -143,7 +143,7 @@ def test_the_feed_forward_net_has_twice_the_attentions_weights_in_the_encoder_an
     assert weights(decoder.feed_forward) == weights(decoder.self_attention) + weights(decoder.cross_attention)
 
 
-def test_weights_begin_as_the_docstring_says():
+def test_initial_weights_have_the_documented_distributions():
     torch.manual_seed(1)
     model = Transformer(small(d_model=128, d_ff=300, tied=False, positions="learned", max_length=256), 400)
     kinds = set()
@@ -169,7 +169,7 @@ def test_weights_begin_as_the_docstring_says():
 # --- positions ------------------------------------------------------------------------------------------------
 
 
-def test_sinusoids_are_the_papers_formula():
+def test_sinusoids_follow_the_papers_formula():
     table = sinusoids(50, 8)
     for pos in (0, 1, 49):
         for i in range(4):
@@ -178,7 +178,7 @@ def test_sinusoids_are_the_papers_formula():
             assert table[pos, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_wavelengths_run_geometrically_from_2_pi_to_nearly_20000_pi():
+def test_wavelengths_form_a_geometric_progression_from_2_pi():
     first, second = sinusoids(2, 512).double()
     assert first.tolist() == [0.0, 1.0] * 256
     wavelengths = 2 * math.pi / torch.atan2(second[0::2], second[1::2])
@@ -188,14 +188,14 @@ def test_wavelengths_run_geometrically_from_2_pi_to_nearly_20000_pi():
 
 
 @pytest.mark.parametrize("offset", [1, 7, 50])
-def test_a_fixed_offset_rotates_every_pair_by_a_fixed_angle(offset):
+def test_an_offset_rotates_every_sine_cosine_pair_by_a_fixed_angle(offset):
     pairs = torch.view_as_complex(sinusoids(200, 32).double().unflatten(1, (16, 2)).flip(-1).contiguous())
     turned = pairs[offset:] / pairs[:-offset]
     close(turned, turned[:1].expand_as(turned), atol=1e-4)
     close(turned.abs(), torch.ones_like(turned.abs()), atol=1e-5)
 
 
-def test_begin_reaches_positions_beyond_max_length_where_they_are_sinusoids():
+def test_sinusoids_extend_beyond_max_length():
     long = list(range(4, 20)) * 3
     short_table, long_table = a_model(max_length=8), a_model(max_length=64)
     src, ids = tokens(long), torch.tensor([[2, *long]])
@@ -204,7 +204,7 @@ def test_begin_reaches_positions_beyond_max_length_where_they_are_sinusoids():
 
 
 @pytest.mark.parametrize(("length", "capacity"), [(9, 5), (5, 9)])
-def test_a_learned_table_that_is_too_short_says_so(length, capacity):
+def test_texts_longer_than_learned_positions_are_refused(length, capacity):
     model = a_model(positions="learned", max_length=8)
     message = (
         "A sentence of 9 tokens is longer than the 8 learned positions. "
@@ -215,7 +215,7 @@ def test_a_learned_table_that_is_too_short_says_so(length, capacity):
     model.init_cache(tokens([4] * 8), 8)
 
 
-# --- what the model cannot see --------------------------------------------------------------------------------
+# --- masking --------------------------------------------------------------------------------------------------
 
 
 @NORMS
@@ -236,7 +236,7 @@ def test_without_positions_a_permuted_source_gives_a_permuted_memory(norm):
 
 @NORMS
 @pytest.mark.parametrize(("watched", "layout"), [(False, tokens), (True, tokens), (False, packed)])
-def test_the_future_is_invisible(norm, watched, layout):
+def test_logits_have_no_gradient_to_future_targets(norm, watched, layout):
     model = a_model(norm=norm, tied=False)
     model = watch(model, Recorder()) if watched else model
     targets = embedded_by(model.target_embedding)
@@ -248,7 +248,7 @@ def test_the_future_is_invisible(norm, watched, layout):
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_padding_is_invisible(watched):
+def test_padding_has_no_influence_and_no_gradient(watched):
     model = a_model(tied=False)
     model = watch(model, Recorder()) if watched else model
     sources, targets = embedded_by(model.embedding), embedded_by(model.target_embedding)
@@ -264,7 +264,7 @@ def test_padding_is_invisible(watched):
 
 @NORMS
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-def test_packed_sentences_are_the_padded_ones(norm, positions):
+def test_packed_sentences_give_the_padded_logits_and_gradients(norm, positions):
     model = a_model(norm=norm, positions=positions)
     generator = torch.Generator().manual_seed(2)
 
@@ -294,7 +294,7 @@ def decoded(model: Transformer, cache: Cache, ids: Tensor, portions: tuple[int, 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("portions", [(1, 1, 1, 1, 1, 1), (2, 1, 3), (6,)])
 @pytest.mark.parametrize("watched", [False, True])
-def test_cached_decoding_is_uncached_decoding(norm, positions, portions, watched):
+def test_cached_decoding_equals_the_full_forward_pass(norm, positions, portions, watched):
     model = a_model(norm=norm, positions=positions, d_k=3, d_v=5)
     src, tgt = tokens(*SRC), tokens(*SAME_LENGTH)
     stepping = watch(model, Recorder()) if watched else model
@@ -303,7 +303,7 @@ def test_cached_decoding_is_uncached_decoding(norm, positions, portions, watched
     assert cache.length == 6
 
 
-def test_selected_hypotheses_go_on_from_their_own_past():
+def test_selected_cache_rows_continue_their_own_hypotheses():
     model = a_model()
     src, ids = tokens(*SRC), tokens(*SAME_LENGTH).ids
     cache = model.init_cache(src, capacity=6)
@@ -325,7 +325,7 @@ def test_a_source_without_padding_needs_no_mask():
     close(model.step(tgt.ids, cache), model(padded, tgt))
 
 
-def test_a_full_cache_takes_no_more():
+def test_a_step_beyond_the_caches_capacity_is_refused():
     model = a_model()
     cache = model.init_cache(tokens(SRC[0]), capacity=1)
     model.step(torch.tensor([[2]]), cache)
@@ -343,7 +343,7 @@ def recorded(model: Transformer) -> dict[str, Tensor]:
 
 
 @NORMS
-def test_dropout_falls_on_each_sub_layers_output_and_on_the_positioned_embeddings_and_nowhere_else(norm):
+def test_dropout_applies_only_to_sublayer_outputs_and_embeddings(norm):
     model = a_model(dropout=0.5, norm=norm).train()
     x = recorded(model)
     dropped = {"encoder.layers.0.self_add_norm.skip": x["source_input.positioned"]}
@@ -375,14 +375,14 @@ def test_dropout_is_off_in_evaluation():
     assert not torch.equal(model.train()(src, tgt), model(src, tgt))
 
 
-def test_embeddings_are_scaled_by_the_root_of_d_model_before_positions_are_added():
+def test_embeddings_are_scaled_by_root_d_model_before_positions_are_added():
     model = a_model()
     x = recorded(model)
     close(x["source_input.scaled"], 4 * model.embedding(torch.tensor([[4, 5, 6, 7] * 4])))
     close(x["source_input.positioned"], x["source_input.scaled"] + sinusoids(16, 16).double())
 
 
-def test_log_probabilities_are_those_of_a_distribution():
+def test_log_probabilities_are_the_log_softmax_of_logits():
     model = a_model()
     src, tgt = tokens(*SRC), tokens(*TGT)
     close(model.log_probabilities(src, tgt).exp().sum(-1), torch.ones(3, 6).double())
@@ -391,7 +391,7 @@ def test_log_probabilities_are_those_of_a_distribution():
 
 # --- one graph ------------------------------------------------------------------------------------------------
 
-# In a process of its own: the shape checks of the tests are not part of the model and cannot be traced.
+# In a separate process, because the tests' shape checks cannot be compiled.
 ONE_GRAPH = """
 import torch
 from onehop.config import ModelSettings
@@ -425,7 +425,7 @@ def test_torch_compile_traces_the_model_in_one_graph():
 # --- options that the paper does not have ---------------------------------------------------------------------
 
 
-def test_biases_in_attention_and_output_are_there_on_request_and_count():
+def test_attention_and_output_biases_are_optional_and_counted():
     plain, biased = a_model(), a_model(attention_bias=True, output_bias=True)
     added = {n for n, _ in biased.named_parameters()} - {n for n, _ in plain.named_parameters()}
     # Two encoder layers with one attention, two decoder layers with two: four projections each.
@@ -456,14 +456,14 @@ def test_the_output_bias_is_added_to_the_logits():
         ("gelu", lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2),
     ],
 )
-def test_the_activation_stands_between_the_two_projections(activation, expected):
+def test_the_activation_is_applied_between_the_two_projections(activation, expected):
     network = a_model(activation=activation).encoder.layers[0].feed_forward
     x = torch.randn(2, 3, 16, dtype=torch.float64)
     close(network(x), network.w_2(expected(network.w_1(x))))
 
 
 @pytest.mark.parametrize("changes", [{"activation": "swish"}, {"attention_bias": True, "output_bias": True}])
-def test_a_cache_changes_nothing_with_these_options(changes):
+def test_cached_decoding_with_activation_and_biases_equals_the_full_forward_pass(changes):
     model = a_model(**changes)
     src, tgt = tokens(*SRC), tokens([2, 13, 14], [2, 15, 16], [2, 4, 5])
     with torch.no_grad():

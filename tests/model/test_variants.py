@@ -1,4 +1,4 @@
-"""The family against Hugging Face's models with the same weights: GPT-2, BERT and ViT."""
+"""Variants against Hugging Face's GPT-2, BERT and ViT with the same weights."""
 
 import math
 
@@ -25,7 +25,7 @@ def settings(kind: str, **changes) -> ModelSettings:
 
 
 def scatter(module: nn.Module) -> None:
-    """No weight at its initial zero or one, so that none can be left out or mixed up unnoticed."""
+    """Change all weights from their initial zero or one, so that a missing or swapped one is noticed."""
     for parameter in module.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
 
@@ -57,7 +57,7 @@ def gpt2_pair() -> tuple[DecoderOnly, "transformers.GPT2LMHeadModel"]:
 
 @torch.no_grad()
 def copy_gpt2(ours: DecoderOnly, theirs: "transformers.GPT2LMHeadModel") -> None:
-    """GPT-2 does not scale its embeddings by √d_model: the factor goes into them and back out of the last norm."""
+    """GPT-2 does not scale its embeddings by √d_model: they are divided by it, and the last norm multiplied."""
     scale, body = math.sqrt(D_MODEL), theirs.transformer
     ours.embedding.weight.copy_(body.wte.weight / scale)
     ours.target_input.positions.copy_(body.wpe.weight)
@@ -73,7 +73,7 @@ def copy_gpt2(ours: DecoderOnly, theirs: "transformers.GPT2LMHeadModel") -> None
     give(ours.decoder.last_norm, body.ln_f.weight * scale, body.ln_f.bias * scale)
 
 
-def test_a_decoder_gives_the_logits_of_gpt_2():
+def test_a_decoders_logits_equal_gpt_2s():
     ours, theirs = gpt2_pair()
     ids = torch.randint(4, VOCAB, (5, LONGEST))
     expected = theirs(ids).logits
@@ -82,7 +82,7 @@ def test_a_decoder_gives_the_logits_of_gpt_2():
     assert expected.std() > 0.1
 
 
-def test_a_decoder_packed_gives_the_logits_of_gpt_2_for_each_text():
+def test_a_decoders_logits_of_packed_texts_equal_gpt_2s():
     ours, theirs = gpt2_pair()
     texts = [torch.randint(4, VOCAB, (n,)) for n in (3, 11, LONGEST)]
     packed = Tokens.packed(torch.cat(texts), torch.tensor([len(text) for text in texts]))
@@ -91,7 +91,7 @@ def test_a_decoder_packed_gives_the_logits_of_gpt_2_for_each_text():
         torch.testing.assert_close(found, theirs(text[None]).logits[0], rtol=0, atol=1e-4)
 
 
-def test_a_decoder_steps_as_it_reads():
+def test_a_decoders_cached_steps_equal_the_full_forward_pass():
     ours, _ = gpt2_pair()
     ids = torch.randint(4, VOCAB, (2, 9))
     cache = ours.init_cache(2, 9)
@@ -100,7 +100,7 @@ def test_a_decoder_steps_as_it_reads():
     assert cache.length == 9
 
 
-def test_a_learned_position_table_refuses_longer_texts():
+def test_texts_longer_than_learned_positions_are_refused():
     ours, _ = gpt2_pair()
     with pytest.raises(SettingsError, match="longer than the 20 learned positions"):
         ours.init_cache(1, LONGEST + 1)
@@ -139,7 +139,7 @@ def copy_bert(ours: EncoderOnly, theirs: "transformers.BertModel") -> None:
         give_all([(layer.feed_add_norm.norm, block.output.LayerNorm)])
 
 
-def test_an_encoder_gives_the_states_of_bert_with_padding_and_two_segments():
+def test_an_encoders_states_equal_berts_with_padding_and_segments():
     ours, theirs = bert_pair()
     ids, segments = torch.randint(4, VOCAB, (3, 12)), torch.randint(0, 2, (3, 12))
     ids[1, 7:] = 0
@@ -152,7 +152,7 @@ def test_an_encoder_gives_the_states_of_bert_with_padding_and_two_segments():
     assert (ours.encode(other) - expected)[inside].abs().max() > 0.01  # segments matter
 
 
-def test_a_sentence_vector_is_the_mean_over_its_tokens_alone():
+def test_a_sentence_vector_ignores_padding():
     ours, _ = bert_pair()
     ids = torch.randint(4, VOCAB, (2, 6))
     ids[1, 4:] = 0
@@ -197,7 +197,7 @@ def copy_vit(ours: VisionTransformer, theirs: "transformers.ViTForImageClassific
     ours.output_bias.copy_(theirs.classifier.bias)
 
 
-def test_vision_gives_the_logits_of_vit():
+def test_a_vision_models_logits_equal_vits():
     ours, theirs = vit_pair()
     images = torch.randint(0, 17, (6, 8, 8))
     expected = theirs(images[:, None].float() / 16).logits
@@ -206,10 +206,10 @@ def test_vision_gives_the_logits_of_vit():
     assert expected.std() > 0.1
 
 
-# --- all of them ----------------------------------------------------------------------------------------------
+# --- all variants ---------------------------------------------------------------------------------------------
 
 
-def test_the_settings_say_which_member_it_is():
+def test_the_kind_setting_chooses_the_model_class():
     more = {"image": 8, "patch": 2, "levels": 17}
     kinds = {"decoder": DecoderOnly, "encoder": EncoderOnly}
     assert {kind: type(model_for(settings(kind), VOCAB)) for kind in kinds} == kinds
@@ -217,7 +217,7 @@ def test_the_settings_say_which_member_it_is():
     assert type(model_for(ModelSettings(d_model=8, n_heads=2), VOCAB)) is Transformer
 
 
-def test_every_member_is_made_of_the_same_layer_and_can_be_watched():
+def test_every_variant_uses_the_same_layer_and_can_be_watched():
     ids = Tokens.padded(torch.randint(4, VOCAB, (1, 7)))
     for kind, path in (("decoder", "decoder"), ("encoder", "encoder")):
         model, recorder = model_for(settings(kind), VOCAB).eval(), Recorder()
@@ -231,14 +231,14 @@ def test_every_member_is_made_of_the_same_layer_and_can_be_watched():
         assert all(type(layer) is Layer for layer in stacks[0].layers)
 
 
-def test_the_arithmetic_of_an_update_is_that_of_the_matrices():
+def test_update_flops_of_variants_count_their_matrices():
     for kind in ("decoder", "encoder"):
         model = model_for(settings(kind), VOCAB)
         matrices = sum(p.numel() for n, p in model.named_parameters() if p.dim() == 2 and "positions" not in n)
         assert update_flops(model.settings, VOCAB, 0, 10) == 6.0 * 10 * matrices
     vision = model_for(settings("vision", image=8, patch=2, levels=17), VOCAB)
     layers = sum(p.numel() for n, p in vision.encoder.named_parameters() if p.dim() == 2)
-    assert update_flops(vision.settings, VOCAB, 64, 1) == 6.0 * 17 * layers  # sixteen patches and one that gathers
+    assert update_flops(vision.settings, VOCAB, 64, 1) == 6.0 * 17 * layers  # sixteen patches and the class token
 
 
 @pytest.mark.parametrize("kind", ["decoder", "encoder", "vision"])
@@ -271,7 +271,7 @@ def test_activation_memory_of_every_kind_can_be_estimated(kind):
         ),
     ],
 )
-def test_settings_of_another_member_are_refused(changes, message):
+def test_settings_of_another_variant_are_refused(changes, message):
     with pytest.raises(SettingsError) as error:
         ModelSettings(**changes)
     assert str(error.value) == message
