@@ -284,6 +284,8 @@ class Trainer:
         nll = result.nll / update.tokens
         flops = update_flops(self.settings.model, self.vocab_size, update.src_tokens, update.tgt_tokens)
         flops *= 2 if self.settings.train.r_drop else 1
+        speed = flops / seconds / self.world.size
+        self.peak = max(self.peak, speed)  # it was measured too low if the machine was busy then
         return {
             "step": self.progress.step,
             "epoch": update.epoch,
@@ -294,7 +296,7 @@ class Trainer:
             "gradient": result.norm,
             "tokens_per_second": update.tgt_tokens / seconds,
             "seconds": seconds,
-            "share_of_peak": flops / seconds / (self.peak * self.world.size),
+            "share_of_peak": speed / self.peak,
         }
 
     def note_split(self, step: int, parts: int) -> None:

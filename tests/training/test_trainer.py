@@ -172,6 +172,14 @@ def test_a_report_has_loss_rate_and_speed(fit, tmp_path):
     assert line["epoch"] == 0
 
 
+def test_the_share_of_a_peak_measured_on_a_busy_machine_is_at_most_1(fit, tmp_path, monkeypatch):
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1.0)
+    fit("train.steps=3")
+    shares = [line["share_of_peak"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")[:3]]
+    assert shares[0] == 1
+    assert 0 < min(shares) <= max(shares) == 1
+
+
 def test_reports_and_validations_follow_their_intervals(fit, tmp_path):
     fit("train.steps=11", "train.report_every=4", "train.validate_every=5", "train.save_every=3")
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
