@@ -163,4 +163,4 @@ def within(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], 
 def too_large(size: int, limit: int) -> TextError:
     """The error for a text whose smallest trace exceeds the limit."""
     what = f"The trace of this text takes at least {size / 2**20:,.1f} MB; the limit is {limit / 2**20:,.0f} MB."
-    return TextError(what, "Give a shorter sentence, or raise the limit.")
+    return TextError(what, "Give a shorter sentence, or raise --limit of `onehop trace` or `onehop explore`.")

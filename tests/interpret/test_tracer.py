@@ -460,7 +460,9 @@ def test_ten_thousand_characters_are_refused_before_anything_is_computed(tracer,
     with pytest.raises(TextError) as error:
         tracer.trace("the old house. " * 667)
     assert str(error.value).startswith("The trace of this text takes ")
-    assert str(error.value).endswith(" MB; the limit is 32 MB. Give a shorter sentence, or raise the limit.")
+    assert str(error.value).endswith(
+        " MB; the limit is 32 MB. Give a shorter sentence, or raise --limit of `onehop trace` or `onehop explore`."
+    )
 
 
 @pytest.mark.parametrize("text", ["", "  \n\t"])
