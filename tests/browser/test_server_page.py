@@ -166,6 +166,8 @@ def test_it_is_accessible_and_fits_a_telephone(browser, any_server, scheme):
         page.get_by_label("Drop files here").set_input_files([chosen_file(name, b"{") for name in ("a.txt", "b.json")])
         page.get_by_text("b.json is not JSON").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        tops = [page.locator(name).bounding_box()["y"] for name in ("#text", "#go", "#translation", "#drop")]
+        assert tops == sorted(tops)  # the button is above an empty translation
         assert Axe().run(page).violations_count == 0
 
 
