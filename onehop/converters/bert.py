@@ -146,7 +146,9 @@ def original_vectors(folder: Path, sentences: Sequence[str]) -> Array:
     """The mean of transformers' last states over each sentence's tokens, normalised."""
     import torch
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     longest = model.config.max_position_embeddings
     rows = []

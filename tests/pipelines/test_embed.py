@@ -56,11 +56,13 @@ def minilm(minilm_folder, tmp_path_factory) -> Path:
     return file
 
 
-def test_minilm_vectors_equal_hugging_face(minilm, minilm_folder):
+def test_minilm_vectors_equal_hugging_face(minilm, minilm_folder, capsys):
     """The import has compared all 200 sentences. This compares some without its code."""
     texts = SENTENCES[::7]
     ours = Embedder.load(minilm, "cpu").vectors(texts)
+    capsys.readouterr()
     theirs = bert.original_vectors(minilm_folder, texts)
+    assert capsys.readouterr() == ("", "")  # no progress bar of transformers
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
     assert np.abs(ours[0] - theirs[1]).max() > 0.01
 
