@@ -95,6 +95,8 @@ class LineInputs:
 
     def __init__(self, text: str | None, files: Sequence[Path], out: Path | None, *, workers: int, gpu: bool) -> None:
         _check_readable(files)
+        if out is not None and out.is_dir():
+            raise TextError(f"{out} is a folder.", "Give a file with -o.")
         if out is not None and out.is_file() and any(out.samefile(file) for file in files):
             raise TextError(f"{out} is also an input.", "Give another -o.")
         self.text, self.files, self.out, self.workers, self.gpu = text, files, out, workers, gpu

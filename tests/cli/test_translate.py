@@ -552,6 +552,11 @@ def test_a_missing_output_folder_is_refused(here, capitals):
     refused(onehop(*M, "one", "-o", "no/out"), f"{here}/no/out {message}")
 
 
+def test_lines_are_not_written_to_a_folder(here, capitals):
+    (here / "folder").mkdir()
+    refused(onehop(*M, "one", "-o", "folder"), "folder is a folder. Give a file with -o.")
+
+
 def test_an_argument_that_is_not_utf8_is_refused_at_its_line(here, capitals):
     found = onehop(*M, os.fsdecode(b"fine\n\xff"))
     assert found.stdout == "FINE\n"
