@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_line import onehop
 from sharded import write_shards
-from typer.testing import CliRunner
 
-from onehop.cli import app, doctor, line_filter, translate
+from onehop.cli import doctor, line_filter, translate
 from onehop.decoding.options import SearchOptions
 from onehop.errors import ModelFileError, SettingsError, TextError
 from onehop.pipelines import bulk, paragraphs
@@ -30,10 +30,6 @@ from onehop.text.tokenizer import Tokenizer
 
 GERMAN = "Dies ist gewiss kein englischer Satz, oder doch?"
 ENGLISH = "This surely is an English sentence, and long."
-
-
-def onehop(*args, stdin=None):
-    return CliRunner().invoke(app, [str(a) for a in args], input=stdin)
 
 
 def refused(result, message):

@@ -9,10 +9,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
+from command_line import onehop
 from local_runner import LocalRunner
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.cluster import prepare, translate
 from onehop.cluster.connection import ClusterError
 from onehop.cluster.inputs import pieces
@@ -61,7 +60,7 @@ def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypa
         (texts / name).write_text("".join(f"line {i} of a text\n" for i in range(count)), encoding="utf-8")
     disk = small_disk(100)
     command = ["translate", "--model", model_file, "--ray", "local", texts, "-o", f"file://{disk}/out"]
-    stopped = CliRunner().invoke(app, [str(word) for word in command])
+    stopped = onehop(*command)
     assert stopped.exit_code == 2, stopped.output
     assert "cannot be written: No space left on device. Free space. Run the same command again" in stopped.output
     assert "Traceback" not in stopped.output
@@ -69,7 +68,7 @@ def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypa
     begun = (disk / "out" / ".onehop" / "cluster" / "b.txt.partial").read_bytes()
     assert begun, "the first windows are kept"
     small_disk(1000)
-    again = CliRunner().invoke(app, [str(word) for word in command])
+    again = onehop(*command)
     assert again.exit_code == 0, again.output
     assert "1 of 2 files were already finished" in again.output
     for name in ("a.txt", "b.txt"):

@@ -4,15 +4,9 @@ import gzip
 import json
 
 import pytest
-from typer.testing import CliRunner
-
-from onehop.cli import app
+from command_line import onehop
 
 HEAVY = pytest.mark.filterwarnings("ignore")
-
-
-def onehop(*words):
-    return CliRunner().invoke(app, [str(word) for word in words])
 
 
 @pytest.fixture(scope="module")

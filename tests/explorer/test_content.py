@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import onehop
 from page_data import TEXT
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.errors import OnehopError
 from onehop.experiments import measure
 from onehop.explorer.content import (
@@ -88,7 +87,7 @@ def test_a_model_is_offered_sentences_in_its_language(language, model_file, tmp_
     assert {identifier().guess(" ".join(SENTENCES[language]))["language"]} == {language}
     monkeypatch.setattr(Tracer, "load", lambda *_: other)
     page = tmp_path / "x.html"
-    done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", str(page)])
+    done = onehop("explore", "-m", model_file, "--export", page)
     assert done.stderr == ""
     assert json.loads(page.read_text(encoding="utf-8")) == SENTENCES[language][0]
 
@@ -99,9 +98,9 @@ def test_a_model_without_sample_sentences_in_its_language_gets_none(model_file, 
     assert Explorer(other, "Puu.").about()["sentences"] == ["Puu."]
     monkeypatch.setattr(Tracer, "load", lambda *_: other)
     page = tmp_path / "x.html"
-    done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--export", str(page)])
+    done = onehop("explore", "-m", model_file, "--export", page)
     assert done.stderr == "It reads fi, and the page opens in English: give a TEXT.\n"
-    assert CliRunner().invoke(app, ["explore", "Puu.", "-m", str(model_file), "--export", str(page)]).stderr == ""
+    assert onehop("explore", "Puu.", "-m", model_file, "--export", page).stderr == ""
     assert json.loads(page.read_text(encoding="utf-8")) == "Puu."
 
 
@@ -173,13 +172,13 @@ def test_a_trace_has_the_size_that_was_asked_for(explorer, model_file, monkeypat
     assert json.loads(small.trace(TEXT))["left_out"]
     asked = []
     monkeypatch.setattr(Explorer, "__init__", lambda self, *args, limit, **_: asked.append(limit) or 1 / 0)
-    CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", "3", "--export", "x.html"])
+    onehop("explore", "-m", model_file, "--limit", "3", "--export", "x.html")
     assert asked == [3 * 2**20]
 
 
 def test_a_limit_must_be_a_whole_number_of_megabytes(model_file):
     for limit in ("0", "-1", "1.5"):
-        done = CliRunner().invoke(app, ["explore", "-m", str(model_file), "--limit", limit, "--export", "x.html"])
+        done = onehop("explore", "-m", model_file, "--limit", limit, "--export", "x.html")
         assert done.exit_code == 2
         assert re.fullmatch(r"onehop: Invalid value for '--limit': .*\. See `onehop explore --help`\.\n", done.stderr)
 

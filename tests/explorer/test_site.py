@@ -7,10 +7,9 @@ import shutil
 
 import pytest
 import sentencepiece as spm
+from command_line import onehop
 from page_data import data_of
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.errors import ModelChangedError, ModelFileError, OnehopError
 from onehop.explorer.html import assets
 from onehop.explorer.site import DESCRIPTION, EXAMPLE, MODEL, tokenizer_rules, write_site
@@ -61,7 +60,7 @@ def test_an_empty_folder_is_filled_and_a_nonempty_one_is_refused(folder, explore
 def test_the_small_model_is_the_default_if_installed(model_file, tmp_path, monkeypatch):
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path))
     shutil.copy(model_file, tmp_path / "en-de-small.safetensors")
-    found = CliRunner().invoke(app, ["explore", "--site", str(tmp_path / "site")])
+    found = onehop("explore", "--site", tmp_path / "site")
     assert found.exit_code == 0, found.stderr
     assert "python -m http.server" in found.stdout
     described = json.loads((tmp_path / "site" / DESCRIPTION).read_text(encoding="utf-8"))

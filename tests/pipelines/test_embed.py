@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.converters import bert
 from onehop.converters.convert import import_folder
 from onehop.errors import ExportError, ModelFileError
@@ -31,10 +30,6 @@ OBJECTS = (
     "x" * 80,
 )
 SENTENCES = [" ".join(words) for words in itertools.product(SUBJECTS, VERBS, OBJECTS)]
-
-
-def onehop(*words: str, text: str = ""):
-    return CliRunner().invoke(app, list(words), input=text)
 
 
 @pytest.fixture(scope="session")
@@ -88,7 +83,7 @@ def test_the_nearest_sentence_is_the_paraphrase(minilm, tmp_path):
 
 
 def test_vectors_are_printed_or_saved(minilm, tmp_path):
-    printed = onehop("embed", "-m", str(minilm), text="One.\nTwo.\n").stdout.splitlines()
+    printed = onehop("embed", "-m", str(minilm), stdin="One.\nTwo.\n").stdout.splitlines()
     assert len(printed) == 2
     (tmp_path / "in.txt").write_text("One.\nTwo.\n")
     out = tmp_path / "vectors.npy"

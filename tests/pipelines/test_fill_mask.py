@@ -1,9 +1,8 @@
 """Masked words: an encoder is trained on plain text and fills masks."""
 
 import pytest
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.config import TokenizerSettings, load_settings, with_changes
 from onehop.data.objectives import MASK
 from onehop.data.prepare import prepare
@@ -103,7 +102,7 @@ def test_a_text_without_a_mask_is_refused(trained):
 
 
 def test_fill_on_the_command_line(trained):
-    found = CliRunner().invoke(app, ["fill", "red [MASK] blue", "-m", str(trained), "-n", "1"])
+    found = onehop("fill", "red [MASK] blue", "-m", trained, "-n", "1")
     share, text = found.stdout.strip().split("  ")
     assert text == "red green blue"
     assert float(share.rstrip("%")) > 50

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.config import ModelSettings, Settings, load_settings, with_changes
 from onehop.data.prepare import prepare
 from onehop.data.store import Store
@@ -217,10 +216,6 @@ def test_model_files_with_inconsistent_parts_are_refused(trained, tmp_path):
 
 
 # --- the command line -----------------------------------------------------------------------------------------
-
-
-def onehop(*words: str):
-    return CliRunner().invoke(app, list(words))
 
 
 def test_generate_and_perplexity_on_the_command_line(trained, tmp_path):

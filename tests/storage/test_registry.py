@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import jaxtyping
 import pytest
+from command_line import onehop
 from sharded import write_shards
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.errors import ModelFileError, SettingsError
 from onehop.storage import registry
 from onehop.storage.model_io import read_model, write_model
@@ -246,12 +245,12 @@ def test_a_damaged_file_of_defaults_is_refused(three_models, content):
 
 def test_the_command_sets_shows_and_unsets_a_default(three_models):
     def said(*arguments):
-        return CliRunner().invoke(app, ["models", "default", *arguments])
+        return onehop("models", "default", *arguments)
 
     assert said().output == "No default is set. Where no language is named, en-de translates.\n"
     assert said("mine").output == "mine is the default from en to de, and where no language is named.\n"
     assert said().output == "mine: from en to de, and where no language is named\n"
-    assert "mine   en → de (default)  " in CliRunner().invoke(app, ["models", "list"]).output
+    assert "mine   en → de (default)  " in onehop("models", "list").output
     assert said("--unset", "mine").output == "No longer a default: mine.\n"
     assert (said("nobody").exit_code, said("--unset", "mine").exit_code) == (2, 2)
 

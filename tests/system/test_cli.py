@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
-from typer.testing import CliRunner
+from command_line import onehop
 
 from onehop import __version__
 from onehop.cli import _with_command, app
@@ -27,11 +27,6 @@ from onehop.storage.registry import short_name
 VERBS = ["config", "demo", "prepare", "train", "average", "curves", "verify-resume", "translate", "evaluate"]
 VERBS += ["models", "cache", "doctor"]
 ONEHOP = [sys.executable, "-m", "onehop"]
-
-
-def onehop(*args, stdin=None):
-    """Run the command line in this process."""
-    return CliRunner().invoke(app, [str(a) for a in args], input=stdin)
 
 
 def process(*args, **more):

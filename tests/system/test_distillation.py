@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from onehop.cli import app
+from command_line import onehop
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "prepare.md"
 # What makes a command quick, and where the page has a GPU.
@@ -41,5 +39,5 @@ def test_every_command_of_the_distillation_guide_runs(tmp_path, monkeypatch, ins
         if verb == "cp":
             shutil.copy(*words)
             continue
-        done = CliRunner().invoke(app, [*words, *QUICK.get(words[0], [])])
+        done = onehop(*words, *QUICK.get(words[0], []))
         assert done.exit_code == 0, f"{line}\n{done.output}"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.config import load_settings
 from onehop.interpret.tracer import Tracer
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
@@ -68,7 +67,7 @@ def test_the_recipe_is_the_one_that_made_it():
 
 def test_models_show_prints_the_card_with_this_hash():
     """Reading verifies the hash against the content, so the card speaks of these weights and no others."""
-    shown = CliRunner().invoke(app, ["models", "show", "en-de"])
+    shown = onehop("models", "show", "en-de")
     assert shown.exit_code == 0
     stored, card = read_model(MODEL), (FOLDER / registry.CARD).read_text(encoding="utf-8")
     assert shown.stdout.endswith(card)
@@ -88,7 +87,7 @@ def test_no_shipped_model_has_another_length_penalty_than_the_papers():
 
 
 def test_the_model_is_the_default():
-    done = CliRunner().invoke(app, ["translate", "Good morning!"])
+    done = onehop("translate", "Good morning!")
     assert done.stdout == "Guten Morgen!\n"
 
 

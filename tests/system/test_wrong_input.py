@@ -5,9 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.data import prepare as prepare_module
 
 KINDS = ("missing", "folder", "empty", "binary")
@@ -112,7 +111,7 @@ def refused(here: Path, words: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         patch.setattr(prepare_module, "available_cores", lambda: 1)  # processes take longer to start than all the rest
-        found = CliRunner().invoke(app, words.split(), input="")
+        found = onehop(*words.split(), stdin="")
     after, finished = content(here), (here / "out" / "model.safetensors").exists()
     for left in here.glob("out*"):
         shutil.rmtree(left)

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from command_line import onehop
 from torch.utils.flop_counter import FlopCounterMode
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.config import ModelSettings, Settings, TrainSettings, settings_to_toml, with_changes
 from onehop.data.batches import Batch, Epoch
 from onehop.errors import SettingsError
@@ -146,7 +145,7 @@ def test_weights_that_leave_no_pairs_are_reported(digits):
 def test_a_dry_run_prints_the_plan_and_trains_nothing(digits, tmp_path):
     (tmp_path / "settings.toml").write_text(settings_to_toml(digits[0]))
     command = ["train", str(tmp_path / "settings.toml"), "--store", str(digits[1].path), "-o", str(tmp_path / "run")]
-    done = CliRunner().invoke(app, [*command, "--dry-run"])
+    done = onehop(*command, "--dry-run")
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     vocab = Tokenizer(digits[1].tokenizer).vocab_size

@@ -14,13 +14,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from command_line import onehop
 from long_tests import LONG_ONLY
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.config import ModelSettings, Settings, settings_to_toml, with_changes
 from onehop.data.batches import Epoch
 from onehop.data.bpe_dropout import make_resegmenter
@@ -809,13 +808,13 @@ def test_a_stopped_training_exits_with_the_status_of_its_signal(digits, tmp_path
             signal.raise_signal(number)
 
     monkeypatch.setattr(workflow, "train", stopped)
-    done = CliRunner().invoke(app, command(tmp_path, digits[0], digits[1])[3:])
+    done = onehop(*command(tmp_path, digits[0], digits[1])[3:])
     assert (done.exit_code, done.output) == (status, "")
 
 
 def test_errors_are_one_line_and_status_two(digits, tmp_path):
     gone = Store(tmp_path / "gone", digits[1].description)
-    done = CliRunner().invoke(app, command(tmp_path, digits[0], gone)[3:])
+    done = onehop(*command(tmp_path, digits[0], gone)[3:])
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"onehop: There is no token store {tmp_path / 'gone'}.")
