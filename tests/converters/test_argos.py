@@ -1,6 +1,5 @@
-"""Argos packages: read without unpacking them, equal to what CTranslate2 makes of them, refused where hostile."""
+"""Argos packages are read without unpacking, translate like CTranslate2, and are refused if damaged or hostile."""
 
-import io
 import json
 import struct
 import warnings
@@ -12,6 +11,7 @@ import pytest
 import sentencepiece as spm
 from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.common_spec import Activation
+from sentence_pieces import learn_pieces
 
 from onehop.config import DataSettings, Settings, TokenizerSettings, TrainSettings
 from onehop.converters import argos
@@ -32,24 +32,11 @@ TEXTS = ("the old house", "a new bird in the tree!", "x", "birds and houses", "n
 WIDTH, INNER, HEADS = 16, 24, 2
 
 
-def learn_pieces() -> bytes:
-    out = io.BytesIO()
-    spm.SentencePieceTrainer.Train(
-        sentence_iterator=iter((ENGLISH + GERMAN) * 5),
-        model_writer=out,
-        model_type="unigram",
-        vocab_size=60,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return out.getvalue()
-
-
-PIECES = learn_pieces()
+PIECES = learn_pieces(ENGLISH + GERMAN, 60)
 
 
 def vocabulary() -> list[str]:
-    """As OpenNMT-py has it: its marks, and the pieces by their number in the training text, some of which lack."""
+    """As in OpenNMT-py: its special tokens, and pieces in another order, some of which are missing."""
     processor = spm.SentencePieceProcessor(model_proto=PIECES)
     pieces = [processor.IdToPiece(i) for i in range(3, len(processor))]
     return ["<unk>", "<blank>", "<s>", "</s>", *sorted(pieces[:-2], key=lambda piece: piece[::-1])]
@@ -66,7 +53,7 @@ def norm(spec, rng):
 
 
 def specification(*, tied=True, pre_norm=True, zero=False, positions=None, seed=7):
-    """A translator as OpenNMT-py's converter fills it in."""
+    """A translator with random weights, as OpenNMT-py's converter specifies it."""
     rng, words = np.random.default_rng(seed), vocabulary()
     spec = TransformerSpec.from_config((2, 1), HEADS, pre_norm=pre_norm, activation=Activation.RELU)
     spec.config.decoder_start_token = "<s>"
@@ -76,7 +63,7 @@ def specification(*, tied=True, pre_norm=True, zero=False, positions=None, seed=
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = table, other
     spec.decoder.projection.weight = other
     bias = rng.standard_normal(len(words)) / 2
-    bias[:4] = -9, -9, -9, 1.5  # it ends now and then, and says no other mark
+    bias[:4] = -9, -9, -9, 1.5  # it sometimes predicts EOS and no other special token
     spec.decoder.projection.bias = bias.astype(np.float32)
     for stack in (spec.encoder, spec.decoder):
         stack.position_encodings.encodings = sinusoids(128, WIDTH) if positions is None else positions
@@ -100,7 +87,7 @@ def specification(*, tied=True, pre_norm=True, zero=False, positions=None, seed=
 
 
 def package(file, spec, quantization=None, **changes):
-    """An .argosmodel; `changes` are files of it by name, None to leave one out."""
+    """Write an .argosmodel. `changes` replaces members by name; None omits one."""
     folder = file.with_suffix(".ct2")
     folder.mkdir()
     spec.validate()
@@ -133,7 +120,7 @@ def plain(tmp_path_factory):
     ],
     ids=lambda how: "-".join(how) or "OpenNMT-py",
 )
-def test_a_package_translates_as_ctranslate2_does(how, tmp_path):
+def test_an_imported_package_translates_like_ctranslate2(how, tmp_path):
     file = package(tmp_path / "p.argosmodel", specification(**how))
     proof = import_folder(file, tmp_path / "m.safetensors", TEXTS)
     assert proof.differences == []
@@ -156,7 +143,7 @@ def test_a_package_translates_as_ctranslate2_does(how, tmp_path):
     assert len(set(both[0])) > 1, "too alike to prove anything"
 
 
-def test_int8_rows_go_over_as_they_are(tmp_path):
+def test_int8_rows_are_imported_unchanged(tmp_path):
     file = package(tmp_path / "p.argosmodel", specification(), quantization="int8")
     stored = argos.import_package(file).stored
     matrix = stored.tensors["encoder.layers.0.feed_forward.w_1.weight"]
@@ -169,7 +156,7 @@ def test_int8_rows_go_over_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize("quantization", ["float16", "bfloat16", "int16"])
-def test_other_numbers_are_read(quantization, plain, tmp_path):
+def test_packages_in_16_bit_formats_are_imported(quantization, plain, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         file = package(tmp_path / "p.argosmodel", specification(), quantization=quantization)
@@ -177,7 +164,7 @@ def test_other_numbers_are_read(quantization, plain, tmp_path):
     assert all(np.abs(found[name] - expected[name]).max() < 0.05 for name in expected)
 
 
-def test_an_unpacked_package_is_the_same(plain, tmp_path):
+def test_an_unpacked_package_gives_the_same_model(plain, tmp_path):
     with zipfile.ZipFile(plain) as archive:
         archive.extractall(tmp_path)
     folder = tmp_path / "translate-en_de-1_9"
@@ -186,8 +173,8 @@ def test_an_unpacked_package_is_the_same(plain, tmp_path):
     assert all(np.array_equal(found.tensors[name], t) for name, t in expected.tensors.items())
 
 
-def test_an_imported_package_is_fine_tuned(plain, tmp_path):
-    """Its own tokenizer cuts both languages, and the source is trained on without an end mark, as it was."""
+def test_an_imported_package_can_be_fine_tuned(plain, tmp_path):
+    """Its tokenizer encodes both languages, and sources have no EOS in training either."""
     stored = argos.import_package(plain).stored
     write_model(tmp_path / "start.safetensors", stored)
     lines = [f"{source}\t{GERMAN[i % len(GERMAN)]}\n" for i, source in enumerate(ENGLISH)]
@@ -215,7 +202,7 @@ def test_an_imported_package_is_fine_tuned(plain, tmp_path):
     assert 0 < moved < 0.01
 
 
-def test_what_other_formats_have_no_word_for_is_refused(plain, tmp_path):
+def test_sources_without_eos_cannot_be_exported_to_onnx(plain, tmp_path):
     write_model(tmp_path / "m.safetensors", argos.import_package(plain).stored)
     with pytest.raises(ExportError, match="reads sources without EOS, which --to onnx cannot express"):
         export(tmp_path / "m.safetensors", "onnx", tmp_path / "out")
@@ -232,7 +219,7 @@ def message(file):
 
 
 def changed(plain, tmp_path, **members):
-    """The package with other files in it; None leaves one out."""
+    """Copy the package with other members; None omits one."""
     file = tmp_path / "changed.argosmodel"
     with zipfile.ZipFile(plain) as old, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as new:
         other = {name.replace("__", "/").replace("_", "."): data for name, data in members.items()}
@@ -262,17 +249,17 @@ def changed(plain, tmp_path, **members):
         ({"sentencepiece_model": None}, "The package has no sentencepiece.model."),
     ],
 )
-def test_a_damaged_or_foreign_package_is_one_line(members, what, plain, tmp_path):
+def test_a_damaged_or_unsupported_package_is_a_one_line_error(members, what, plain, tmp_path):
     assert what in message(changed(plain, tmp_path, **members))
 
 
-def test_a_file_that_is_no_package_is_one_line(tmp_path):
+def test_a_file_that_is_no_package_is_a_one_line_error(tmp_path):
     (tmp_path / "x.argosmodel").write_bytes(b"no")
     assert "is not a readable package." in message(tmp_path / "x.argosmodel")
     assert "is not a readable package." in message(tmp_path / "missing.argosmodel")
 
 
-def test_nothing_of_a_package_is_written_to_disk(plain, tmp_path, monkeypatch):
+def test_an_import_writes_no_member_of_a_package_to_disk(plain, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "slip.argosmodel"
     file.write_bytes(plain.read_bytes())
@@ -289,7 +276,7 @@ def variables_of(plain):
 
 
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.9, 0.999])
-def test_weights_that_are_cut_off_are_one_line(place, plain):
+def test_truncated_weights_are_a_one_line_error(place, plain):
     data = variables_of(plain)
     with pytest.raises(ExportError, match="is cut off"):
         read_variables(data[: int(place * len(data))], "x")
@@ -311,13 +298,13 @@ def test_weights_that_are_cut_off_are_one_line(place, plain):
         ),
     ],
 )
-def test_other_shapes_are_one_line(spoil, what, tmp_path):
+def test_inconsistent_specifications_are_a_one_line_error(spoil, what, tmp_path):
     spec = specification()
     spoil(spec)
     assert what in message(package(tmp_path / "p.argosmodel", spec))
 
 
-def test_a_variable_that_has_no_place_is_named(plain, tmp_path):
+def test_an_unsupported_variable_is_named(plain, tmp_path):
     data = bytearray(variables_of(plain))
     (count,) = struct.unpack_from("<I", data, 4 + 2 + 16 + 4)
     name = b"encoder/layer_0/self_attention/relative_position_keys\0"

@@ -1,4 +1,4 @@
-"""Exports and imports against the programs that they are for: transformers, onnxruntime and CTranslate2."""
+"""Exports and imports compared with transformers, onnxruntime and CTranslate2."""
 
 import io
 import json
@@ -16,9 +16,9 @@ import pytest
 import sentencepiece as spm
 import torch
 import transformers
-from typer.testing import CliRunner
+from command_line import onehop
+from sentence_pieces import learn_pieces
 
-from onehop.cli import app
 from onehop.cli import translate as verbs
 from onehop.config import ModelSettings, Settings, TokenizerSettings
 from onehop.converters import convert, ctranslate2, huggingface, parity
@@ -54,7 +54,7 @@ LARGEST = 1e-4
 
 @pytest.fixture(scope="module", autouse=True)
 def _short():
-    """Random models seldom end: a few tokens more than the source prove as much."""
+    """Models with random weights seldom predict EOS, so outputs are limited to a few tokens."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (parity, huggingface, ctranslate2):
             patch.setattr(module, "MORE_THAN_SOURCE", 8)
@@ -62,7 +62,7 @@ def _short():
 
 
 def write_random(file: Path, seed: int = 396, **changes) -> Path:
-    """A small model; the seeds are such that outputs differ and some end by themselves."""
+    """Write a small model. The seeds are chosen so that outputs differ and some end with EOS."""
     tokenizer = Tokenizer.learn(WORDS, TokenizerSettings(vocab_size=300))
     sizes = {"n_encoder_layers": 1, "n_decoder_layers": 2, "d_model": 16, "d_ff": 24, "n_heads": 2, "max_length": 48}
     settings = ModelSettings(**{**sizes, **changes})
@@ -70,8 +70,8 @@ def write_random(file: Path, seed: int = 396, **changes) -> Path:
     model = Transformer(settings, tokenizer.vocab_size)
     with torch.no_grad():
         table = model.embedding.weight if model.output is None else model.output.weight
-        make_lively(model.named_parameters(), table, model.decoder.layers[-1].feed_add_norm.norm.weight, EOS)
-        table[:EOS] *= 0.05  # marks, and single bytes, which make no text
+        randomise(model.named_parameters(), table, model.decoder.layers[-1].feed_add_norm.norm.weight, EOS)
+        table[:EOS] *= 0.05  # special tokens, and below single bytes, become improbable
         table[EOS + 1 : 260] *= 0.05
     stored = StoredModel(
         settings=Settings(model=settings),
@@ -85,8 +85,8 @@ def write_random(file: Path, seed: int = 396, **changes) -> Path:
     return file
 
 
-def make_lively(parameters, table, last_gain, end: int) -> None:
-    """No weight at zero or one; neither repeating the input nor going on for ever."""
+def randomise(parameters, table, last_gain, end: int) -> None:
+    """Change weights from their initial zero or one, so that outputs do not repeat the input and some end."""
     for name, parameter in parameters:
         if "positions" not in name:
             parameter += 0.2 * torch.randn_like(parameter)
@@ -96,7 +96,7 @@ def make_lively(parameters, table, last_gain, end: int) -> None:
     table[end] *= 3
 
 
-def differing(texts: list[str]) -> bool:
+def are_different(texts: list[str]) -> bool:
     return len(set(texts)) >= len(texts) - 2
 
 
@@ -117,7 +117,7 @@ def marian(plain, tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_marian_folder_translates_the_same_and_the_proof_lies_beside_it(plain, marian):
+def test_an_exported_marian_folder_translates_equally_and_has_a_parity_report(plain, marian):
     proof = json.loads((marian / "parity.json").read_text())
     assert (proof["equal"], proof["sentences"], proof["differences"]) == (len(TEXTS), len(TEXTS), [])
     assert proof["largest_logit_difference"] < LARGEST
@@ -126,17 +126,17 @@ def test_a_marian_folder_translates_the_same_and_the_proof_lies_beside_it(plain,
     assert proof["versions"].keys() == {"onehop", "python", "torch", "transformers"}
     assert not list(marian.parent.glob(".*")), "a temporary folder was left"
     ours = Reference(read_model(plain))
-    assert differing([ours.translate(text) for text in TEXTS]), "too alike to prove anything"
+    assert are_different([ours.translate(text) for text in TEXTS]), "too alike to prove anything"
 
 
-def test_a_marian_folder_has_all_that_transformers_expects_and_nothing_else(marian):
+def test_transformers_loads_an_exported_folder_without_missing_or_unexpected_keys(marian):
     found, info = transformers.MarianMTModel.from_pretrained(marian, output_loading_info=True)
     assert not any(info.values())
     assert found.generation_config.length_penalty == 1.2
     assert json.loads((marian / "generation_config.json").read_text())["decoder_start_token_id"] == 2
 
 
-def test_activation_and_biases_go_over_to_marian(tmp_path):
+def test_activation_and_biases_are_exported_to_marian(tmp_path):
     file = write_random(tmp_path / "m", seed=192, activation="swish", attention_bias=True, output_bias=True)
     proof = export(f"{file}.safetensors", "huggingface", tmp_path / "marian", TEXTS)
     assert proof.equal == len(TEXTS)
@@ -153,7 +153,7 @@ def test_activation_and_biases_go_over_to_marian(tmp_path):
         ({"tied": False}, "untied embeddings (model.tied is false)"),
     ],
 )
-def test_what_marian_cannot_express_is_refused_and_nothing_written(changes, reason, tmp_path):
+def test_settings_that_marian_lacks_are_refused_before_anything_is_written(changes, reason, tmp_path):
     file = write_random(tmp_path / "m.safetensors", **changes)
     with pytest.raises(ExportError) as e:
         export(file, "huggingface", tmp_path / "out")
@@ -161,7 +161,7 @@ def test_what_marian_cannot_express_is_refused_and_nothing_written(changes, reas
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
 
 
-def test_what_was_exported_to_hugging_face_comes_back_bit_for_bit(plain, marian, tmp_path):
+def test_an_exported_marian_folder_is_imported_bit_for_bit(plain, marian, tmp_path):
     proof = import_folder(marian, tmp_path / "back", TEXTS)
     assert proof.equal == len(TEXTS)
     assert json.loads((tmp_path / "back.parity.json").read_text())["equal"] == len(TEXTS)
@@ -173,20 +173,7 @@ def test_what_was_exported_to_hugging_face_comes_back_bit_for_bit(plain, marian,
     assert back.provenance["imported_from"]["name"] == "marian"
 
 
-# --- a folder that others made --------------------------------------------------------------------------------
-
-
-def learn_pieces(lines: list[str], size: int, kind: str = "unigram") -> bytes:
-    out = io.BytesIO()
-    spm.SentencePieceTrainer.Train(
-        sentence_iterator=iter(lines * 5),
-        model_writer=out,
-        model_type=kind,
-        vocab_size=size,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return out.getvalue()
+# --- folders of other programs --------------------------------------------------------------------------------
 
 
 def pieces_of(model: bytes) -> list[str]:
@@ -199,7 +186,7 @@ ENGLISH = [*WORDS, "birds trees houses quoted and at the same time"]
 
 
 def write_foreign(folder: Path, source: bytes, target: bytes, *, seed: int, left_out: int = 0) -> Path:
-    """As OPUS-MT: end first, padding last, which also begins; swish, biases everywhere, padding ruled out."""
+    """Write a folder like OPUS-MT's: EOS first, padding last, which is also BOS and banned; swish, and biases."""
     names = sorted({*pieces_of(source)[left_out:], *pieces_of(target)}, key=lambda piece: piece[::-1])
     vocab = {piece: i for i, piece in enumerate(["</s>", "<unk>", *names, "<pad>"])}
     pad = len(vocab) - 1
@@ -224,9 +211,9 @@ def write_foreign(folder: Path, source: bytes, target: bytes, *, seed: int, left
     model = transformers.MarianMTModel(transformers.MarianConfig(**config))
     with torch.no_grad():
         last_gain = model.model.decoder.layers[-1].final_layer_norm.weight
-        make_lively(model.named_parameters(), model.model.shared.weight, last_gain, 0)
+        randomise(model.named_parameters(), model.model.shared.weight, last_gain, 0)
         model.final_logits_bias.normal_()
-        model.final_logits_bias[0, pad] = 30  # it would be said all the time, were it not ruled out
+        model.final_logits_bias[0, pad] = 30  # padding would always be predicted if it were not banned
     model.generation_config.bad_words_ids = [[pad]]
     model.generation_config.max_length = 128
     model.save_pretrained(folder)
@@ -239,7 +226,7 @@ def write_foreign(folder: Path, source: bytes, target: bytes, *, seed: int, left
 
 @pytest.fixture(scope="module")
 def two_languages(tmp_path_factory) -> Path:
-    """A source.spm and a target.spm that know different pieces, and a vocabulary that lacks some of the source's."""
+    """A source.spm and a target.spm with different pieces, and a vocabulary without some of the source's."""
     source, target = learn_pieces(ENGLISH, 50), learn_pieces(GERMAN, 40)
     return write_foreign(tmp_path_factory.mktemp("foreign") / "two", source, target, seed=193, left_out=3)
 
@@ -249,10 +236,10 @@ def assert_imports(folder: Path, file: Path) -> None:
     assert proof.differences == []
     assert proof.largest_logit_difference < LARGEST
     translator = Reference(read_model(file))
-    assert differing([translator.translate(text) for text in TEXTS]), "too alike to prove anything"
+    assert are_different([translator.translate(text) for text in TEXTS]), "too alike to prove anything"
 
 
-def test_a_foreign_folder_with_two_unigram_models_translates_as_the_original(two_languages, tmp_path):
+def test_an_imported_folder_with_two_tokenizers_translates_like_the_original(two_languages, tmp_path):
     assert_imports(two_languages, tmp_path / "m.safetensors")
     model = read_model(tmp_path / "m.safetensors")
     s = model.settings.model
@@ -261,12 +248,12 @@ def test_a_foreign_folder_with_two_unigram_models_translates_as_the_original(two
 
 
 @pytest.mark.parametrize(("kind", "seed"), [("unigram", 141), ("bpe", 230)])
-def test_a_foreign_folder_with_one_shared_model_translates_as_the_original(kind, seed, tmp_path):
+def test_an_imported_folder_with_a_shared_tokenizer_translates_like_the_original(kind, seed, tmp_path):
     shared = learn_pieces(ENGLISH + GERMAN, 60, kind)
     assert_imports(write_foreign(tmp_path / "one", shared, shared, seed=seed), tmp_path / "m.safetensors")
 
 
-def test_an_imported_tokenizer_cuts_and_joins_as_the_original(two_languages):
+def test_an_imported_tokenizer_encodes_and_decodes_like_the_original(two_languages):
     imported = import_marian(two_languages)
     ours, theirs = Tokenizer(imported.stored.tokenizer), HuggingFace(two_languages).tokenizer
     known = {*pieces_of((two_languages / "source.spm").read_bytes())}
@@ -276,7 +263,7 @@ def test_an_imported_tokenizer_cuts_and_joins_as_the_original(two_languages):
             len(piece) > 1 and piece not in known and {*piece} & theirs.encoder.keys()
             for piece in theirs.tokenize(text)
         ):
-            continue  # a run, see the next test
+            continue  # a run of unknown characters: see the next test
         ids = [imported.rows[i] for i in ours.encode(text)]
         assert [*ids, 0] == theirs(text)["input_ids"], text
         compared += 1
@@ -289,15 +276,15 @@ def test_an_imported_tokenizer_cuts_and_joins_as_the_original(two_languages):
         assert ours.decode([our_id[i] for i in ids]) == theirs.decode(ids, skip_special_tokens=True) == text
 
 
-def test_a_run_of_characters_that_only_the_target_knows_is_the_limit(two_languages):
-    """The original takes them together for one unknown piece, and ours each for itself."""
+def test_runs_of_unknown_characters_are_tokenized_one_by_one(two_languages):
+    """The original makes one unknown piece of such a run. This is the only difference."""
     imported = import_marian(two_languages)
     ours, theirs = Tokenizer(imported.stored.tokenizer), HuggingFace(two_languages).tokenizer
     assert [ours.tokens([i]) for i in ours.encode("öß")[-2:]] == [["ö"], ["ß"]]
     assert theirs("öß")["input_ids"][-2] == theirs.unk_token_id
 
 
-def test_what_the_original_never_says_the_imported_model_never_says(two_languages):
+def test_pieces_that_the_original_excludes_stay_excluded(two_languages):
     imported = import_marian(two_languages)
     bias = imported.stored.tensors["output_bias"]
     pieces = [piece for piece, _ in Tokenizer(imported.stored.tokenizer).vocabulary()]
@@ -308,7 +295,7 @@ def test_what_the_original_never_says_the_imported_model_never_says(two_language
     }
 
 
-def test_weights_in_half_precision_and_stored_positions_are_read(two_languages, tmp_path):
+def test_float16_weights_and_stored_positions_are_imported(two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
     weights, model = exports_weights(folder), transformers.MarianMTModel.from_pretrained(folder)
     weights |= {f"model.{s}.embed_positions.weight": model.model.encoder.embed_positions.weight for s in ("encoder",)}
@@ -318,7 +305,7 @@ def test_weights_in_half_precision_and_stored_positions_are_read(two_languages, 
     assert 0 < np.abs(found - full).max() < 1e-2
 
 
-def test_files_that_say_nothing_about_the_weights_may_be_missing(two_languages, tmp_path):
+def test_optional_configuration_files_may_be_missing(two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
     for name in ("generation_config.json", "tokenizer_config.json"):
         (folder / name).unlink()
@@ -327,7 +314,7 @@ def test_files_that_say_nothing_about_the_weights_may_be_missing(two_languages, 
     assert stored.tensors["output_bias"][PAD] == 30, "nothing rules it out"
 
 
-# --- what is refused in importing -----------------------------------------------------------------------------
+# --- imports that are refused ---------------------------------------------------------------------------------
 
 
 def copied(folder: Path, to: Path) -> Path:
@@ -382,14 +369,14 @@ def message(folder: Path) -> str:
         ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.2.self_attn.q_proj.weight'"),
     ],
 )
-def test_a_configuration_that_ours_cannot_express_is_refused(changes, what, two_languages, tmp_path):
+def test_unsupported_configurations_are_refused(changes, what, two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
     change_json(folder, "config.json", **changes)
     assert what in message(folder)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_weights_in_pytorch_s_older_format_are_the_same(zipped, two_languages, tmp_path):
+def test_weights_in_pytorchs_older_format_give_the_same_model(zipped, two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
     weights = exports_weights(folder)
     weights["model.encoder.embed_tokens.weight"] = weights["model.shared.weight"]  # OPUS-MT's files name it twice
@@ -443,7 +430,7 @@ def saved(content: object, **how) -> bytes:
         (saved({"a": torch.zeros(2, 2)}), "has no embeddings that match config.json."),
     ],
 )
-def test_a_hostile_pickle_is_one_line_and_nothing_is_run(data, what, two_languages, tmp_path, monkeypatch):
+def test_a_hostile_pickle_is_a_one_line_error_and_is_not_executed(data, what, two_languages, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = copied(two_languages, tmp_path)
     (folder / "model.safetensors").unlink()
@@ -484,7 +471,7 @@ def test_a_vocabulary_that_cannot_be_joined_is_refused(two_languages, tmp_path):
     assert "has no token for unknown words" in message(folder)
 
 
-def test_other_positions_and_ruled_out_words_are_refused(two_languages, tmp_path):
+def test_other_positions_and_banned_words_are_refused(two_languages, tmp_path):
     folder = copied(two_languages, tmp_path)
     weights = exports_weights(folder)
     save_weights(folder, weights | {"model.decoder.embed_positions.weight": torch.randn(128, 16)})
@@ -498,7 +485,7 @@ def test_other_positions_and_ruled_out_words_are_refused(two_languages, tmp_path
 
 
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "d_k": 3, "d_v": 5, "tied": False}])
-def test_the_graphs_compute_what_the_model_does(changes, tmp_path):
+def test_the_onnx_graphs_compute_the_models_logits(changes, tmp_path):
     stored = read_model(write_random(tmp_path / "m.safetensors", **changes))
     model = model_of(stored).eval()
     src, ids = padded([[5, 6, 7], [8]]), torch.randint(4, 300, (2, 4))
@@ -513,14 +500,14 @@ def test_the_graphs_compute_what_the_model_does(changes, tmp_path):
     assert about(stored, model)["empty_cache"]["keys"] == [2, "batch", s.n_heads, 0, s.key_width]
 
 
-# Without the shape checks of the tests: the exporter traces with sizes that are symbols.
-IN_ANOTHER_PROCESS = "import sys; from pathlib import Path; from onehop.converters.convert import export; \
+# In a separate process, because the tests' shape checks do not accept the exporter's symbolic sizes.
+EXPORT_TO_ONNX = "import sys; from pathlib import Path; from onehop.converters.convert import export; \
 [export(m, 'onnx', Path(m).with_suffix('')) for m in sys.argv[1:]]"
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory) -> list[Path]:
-    """The paper's model, and one with everything else."""
+    """ONNX graphs of the paper's model, and of one with all other options."""
     folder = tmp_path_factory.mktemp("onnx")
     everything = {"norm": "pre", "positions": "learned", "tied": False, "d_k": 3, "d_v": 5, "max_length": 128}
     everything |= {"activation": "gelu", "attention_bias": True, "output_bias": True}
@@ -528,12 +515,12 @@ def graphs(tmp_path_factory) -> list[Path]:
         write_random(folder / "paper.safetensors"),
         write_random(folder / "other.safetensors", seed=297, **everything),
     ]
-    subprocess.run([sys.executable, "-W", "error", "-c", IN_ANOTHER_PROCESS, *map(str, files)], check=True)
+    subprocess.run([sys.executable, "-W", "error", "-c", EXPORT_TO_ONNX, *map(str, files)], check=True)
     return files
 
 
 @pytest.mark.slow
-def test_onnx_graphs_translate_the_same(graphs):
+def test_exported_onnx_graphs_have_a_parity_report_without_differences(graphs):
     for file in graphs:
         folder = file.with_suffix("")
         proof = json.loads((folder / "parity.json").read_text())
@@ -544,7 +531,7 @@ def test_onnx_graphs_translate_the_same(graphs):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("beam", [1, 3])
-def test_onnx_graphs_take_any_batch_and_length_and_follow_a_beam(beam, graphs):
+def test_onnx_graphs_search_like_torch_for_any_batch_and_length(beam, graphs):
     options = SearchOptions(beam=beam)
     for file in graphs:
         stored = read_model(file)
@@ -568,14 +555,14 @@ def test_onnx_graphs_take_any_batch_and_length_and_follow_a_beam(beam, graphs):
         (192, {"activation": "gelu", "attention_bias": True, "tied": False, "output_bias": True}),
     ],
 )
-def test_a_ctranslate2_folder_translates_the_same(seed, changes, tmp_path):
+def test_an_exported_ctranslate2_folder_translates_equally(seed, changes, tmp_path):
     file = write_random(tmp_path / "m.safetensors", seed=seed, **changes)
     proof = export(file, "ctranslate2", tmp_path / "ct2", TEXTS)
     assert proof.differences == []
     assert proof.largest_logit_difference < LARGEST
 
 
-def test_a_ctranslate2_folder_is_refused_by_its_name(plain, tmp_path):
+def test_importing_a_ctranslate2_folder_is_refused(plain, tmp_path):
     export(plain, "ctranslate2", tmp_path / "ct2", TEXTS[:1])
     assert message(tmp_path / "ct2") == (
         f"{tmp_path / 'ct2'} holds a model converted for CTranslate2."
@@ -583,7 +570,7 @@ def test_a_ctranslate2_folder_is_refused_by_its_name(plain, tmp_path):
     )
 
 
-def test_int8_rows_go_to_ctranslate2_as_they_are(plain, tmp_path):
+def test_int8_rows_are_exported_to_ctranslate2_unchanged(plain, tmp_path):
     write_model(tmp_path / "int8", read_model(plain), store="int8")
     short = export(tmp_path / "int8", "ctranslate2", tmp_path / "ct2", TEXTS)
     full = export(plain, "ctranslate2", tmp_path / "full", TEXTS)
@@ -595,17 +582,17 @@ def test_int8_rows_go_to_ctranslate2_as_they_are(plain, tmp_path):
     assert read_model(tmp_path / "int8").tensors["embedding.weight"].values.tobytes() in small
 
 
-def test_what_ctranslate2_cannot_express_is_refused(tmp_path):
+def test_settings_that_ctranslate2_lacks_are_refused(tmp_path):
     file = write_random(tmp_path / "m.safetensors", d_k=3)
     with pytest.raises(ExportError, match="CTranslate2 cannot express the model: d_k 3 and d_v 8 are not d_model"):
         export(file, "ctranslate2", tmp_path / "ct2")
 
 
-# --- the proof, and around it ---------------------------------------------------------------------------------
+# --- parity reports and the command line ----------------------------------------------------------------------
 
 
-class Liar:
-    """Says the same as ours, but once, and in numbers not quite."""
+class AlmostEqual:
+    """Translates like the reference except for one text, with slightly different logits."""
 
     libraries = ("torch",)
     positions = 60
@@ -621,10 +608,10 @@ class Liar:
         return self.reference.logits(src, tgt) + np.float32(0.25)
 
 
-def test_the_comparison_finds_what_differs(plain):
+def test_the_parity_report_lists_differences(plain):
     stored = read_model(plain)
-    liar = Liar(Reference(stored))
-    proof = compare(stored, "liar", liar, [*TEXTS, "a" * 70])
+    almost_equal = AlmostEqual(Reference(stored))
+    proof = compare(stored, "almost equal", almost_equal, [*TEXTS, "a" * 70])
     assert (proof.equal, proof.sentences) == (len(TEXTS) - 1, len(TEXTS))
     assert [d["source"] for d in proof.differences] == ["x"]
     assert proof.largest_logit_difference == pytest.approx(0.25, abs=1e-5)
@@ -636,10 +623,10 @@ def test_the_comparison_finds_what_differs(plain):
     assert lines[2].startswith("differs: x → ")
     assert lines[2].endswith(" | something else")
     with pytest.raises(OnehopError, match="No sentence is short enough to compare"):
-        compare(stored, "liar", liar, ["a" * 70])
+        compare(stored, "almost equal", almost_equal, ["a" * 70])
 
 
-def test_sentences_come_from_a_file(tmp_path):
+def test_sentences_are_read_from_a_file(tmp_path):
     (tmp_path / "lines").write_text("one\n\n two \n")
     assert read_sentences(tmp_path / "lines") == ["one", "two"]
     for content, what in ((b"\n", "has no sentence"), (b"\xff", "is not UTF-8"), (None, "cannot be read")):
@@ -660,9 +647,9 @@ def test_a_missing_library_is_named_before_any_work(monkeypatch, tmp_path):
         import_folder(tmp_path, tmp_path / "out")
 
 
-def test_an_import_without_transformers_says_that_it_proved_nothing(marian, monkeypatch, tmp_path):
+def test_an_import_without_transformers_reports_that_nothing_was_compared(marian, monkeypatch, tmp_path):
     monkeypatch.setattr(convert, "is_installed", lambda name: name != "transformers")
-    done = CliRunner().invoke(app, ["import", str(marian), "-o", str(tmp_path / "back.safetensors")])
+    done = onehop("import", marian, "-o", tmp_path / "back.safetensors")
     assert done.exit_code == 0
     assert 'not compared with the original: pip install "onehop[export]"' in done.output
     assert [p.name for p in tmp_path.iterdir()] == ["back.safetensors"]
@@ -687,15 +674,13 @@ def test_an_unknown_target_and_a_folder_in_use_are_refused(plain, tmp_path):
 def test_the_command_exports_and_imports(plain, tmp_path):
     (tmp_path / "lines").write_text("the old house\nx\n")
     with_lines = ["--sentences", str(tmp_path / "lines")]
-    there = CliRunner().invoke(
-        app, ["export", str(plain), "--to", "huggingface", "-o", str(tmp_path / "hf"), *with_lines]
-    )
+    there = onehop("export", plain, "--to", "huggingface", "-o", tmp_path / "hf", *with_lines)
     assert there.exit_code == 0, there.output
     assert "2 of 2 translations equal (greedy); largest logit difference" in there.output
-    back = CliRunner().invoke(app, ["import", str(tmp_path / "hf"), "-o", str(tmp_path / "back"), *with_lines])
+    back = onehop("import", tmp_path / "hf", "-o", tmp_path / "back", *with_lines)
     assert back.exit_code == 0, back.output
     assert "2 of 2 translations equal (greedy)" in back.output
-    again = CliRunner().invoke(app, ["export", str(plain), "--to", "onnx", "-o", str(tmp_path / "hf")])
+    again = onehop("export", plain, "--to", "onnx", "-o", tmp_path / "hf")
     assert again.exit_code == 2
     assert "already exists" in again.output
 
@@ -708,7 +693,7 @@ def test_an_imported_model_can_be_exported_again(two_languages, tmp_path):
 
 
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
-def test_an_imported_opus_mt_model_is_fine_tuned(weights, two_languages, tmp_path, monkeypatch):
+def test_an_imported_opus_mt_model_can_be_fine_tuned(weights, two_languages, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "measured_peak", lambda device: 1e10)
     monkeypatch.setattr(prepare_module, "available_cores", lambda: 1)
     folder = copied(two_languages, tmp_path)
@@ -721,13 +706,11 @@ def test_an_imported_opus_mt_model_is_fine_tuned(weights, two_languages, tmp_pat
     files = [str(tmp_path / name) for name in ("mine.eng", "mine.deu")]
     changes = ["train.steps=6", "data.ratio=100", "data.language=false"]
     words = ["finetune", str(tmp_path / "m.safetensors"), *files, "-o", str(tmp_path / "run"), "--bleu-on", "0"]
-    made = CliRunner().invoke(app, [*words, "--device", "cpu", *(word for c in changes for word in ("--set", c))])
+    made = onehop(*words, "--device", "cpu", *(word for c in changes for word in ("--set", c)))
     assert made.exit_code == 0, made.output
     lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
     validations = [line["valid_nll"] for line in lines if "valid_nll" in line]
     assert validations[-1] < validations[0] < 20
-    assert (
-        max(line["loss"] for line in lines if "loss" in line) < 20
-    )  # of which pieces that are never said have no share
-    done = CliRunner().invoke(app, ["translate", "-m", str(tmp_path / "run"), "--", WORDS[0]])
+    assert max(line["loss"] for line in lines if "loss" in line) < 20  # excluded pieces do not contribute
+    done = onehop("translate", "-m", tmp_path / "run", "--", WORDS[0])
     assert (done.exit_code, bool(done.stdout.strip())) == (0, True), done.output

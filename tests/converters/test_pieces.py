@@ -1,9 +1,8 @@
-"""Two SentencePiece models as one: the source is cut as before, and for training the target too."""
-
-import io
+"""Two SentencePiece models joined into one tokenizer: each side is tokenized as before."""
 
 import pytest
 import sentencepiece as spm
+from sentence_pieces import learn_pieces
 
 from onehop.converters.pieces import joint_pieces
 from onehop.data.encode import WordIds, encode_sides
@@ -12,19 +11,6 @@ from onehop.text.tokenizer import UNK, Tokenizer
 ENGLISH = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]
 GERMAN = ["das alte Haus", "ein neuer Baum", "der Vogel auf dem Baum", "die Häuser und Bäume sind größer"]
 TEXTS = [*GERMAN, "Häuser", "das neue Haus!", "größere Vögel", "ñandú", "the house"]
-
-
-def learn(lines, size, kind="unigram"):
-    out = io.BytesIO()
-    spm.SentencePieceTrainer.Train(
-        sentence_iterator=iter(lines * 5),
-        model_writer=out,
-        model_type=kind,
-        vocab_size=size,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return out.getvalue()
 
 
 def pieces_of(model):
@@ -38,9 +24,9 @@ def vocabulary(source, target, left_out):
 
 
 @pytest.mark.parametrize("left_out", [0, 3])
-def test_target_text_is_cut_as_the_original_does(left_out):
-    """Marian looks each piece of target.spm up in the vocabulary; one that is not there is unknown."""
-    source, target = learn(ENGLISH, 50), learn(GERMAN, 40)
+def test_target_text_is_tokenized_like_the_original(left_out):
+    """Marian looks each piece of target.spm up in the vocabulary. A missing one is unknown."""
+    source, target = learn_pieces(ENGLISH, 50), learn_pieces(GERMAN, 40)
     vocab = vocabulary(source, target, left_out)
     pad = len(vocab) - 1
     made = joint_pieces(source, target, vocab, (pad, 1, pad, 0))
@@ -55,8 +41,8 @@ def test_target_text_is_cut_as_the_original_does(left_out):
     assert tokenizer.tokens(tokenizer.encode("the old house")) == cut.encode("the old house", out_type=str)
 
 
-def test_both_sides_of_a_pair_are_encoded_by_their_own_rules():
-    source, target = learn(ENGLISH, 50), learn(GERMAN, 40)
+def test_each_side_of_a_pair_is_encoded_with_its_own_model():
+    source, target = learn_pieces(ENGLISH, 50), learn_pieces(GERMAN, 40)
     vocab = vocabulary(source, target, 0)
     pad = len(vocab) - 1
     tokenizer = Tokenizer(joint_pieces(source, target, vocab, (pad, 1, pad, 0)).model)
@@ -69,8 +55,8 @@ def test_both_sides_of_a_pair_are_encoded_by_their_own_rules():
     assert tokenizer.encode("das alte Haus") != tokenizer.target.encode("das alte Haus")
 
 
-def test_a_tokenizer_of_ours_cuts_both_languages():
-    shared = learn(ENGLISH + GERMAN, 60)
+def test_one_shared_model_gives_one_tokenizer_for_both_sides():
+    shared = learn_pieces(ENGLISH + GERMAN, 60)
     vocab = {piece: i for i, piece in enumerate(["</s>", "<unk>", *pieces_of(shared), "<pad>"])}
     tokenizer = Tokenizer(joint_pieces(shared, shared, vocab, (len(vocab) - 1, 1, len(vocab) - 1, 0)).model)
     assert tokenizer.target is tokenizer
