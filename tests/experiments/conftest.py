@@ -10,7 +10,7 @@ from onehop.training import trainer
 
 @pytest.fixture(scope="module")
 def short_outputs():
-    """Random weights end no sentence: let the greatest length do it soon."""
+    """Models with random weights seldom predict EOS, so outputs are limited to a few tokens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("onehop.decoding.engine.MORE_THAN_SOURCE", 3)
         yield

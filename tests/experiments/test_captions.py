@@ -1,4 +1,4 @@
-"""Parallel text for a first training, from a folder that stands in for the network."""
+"""Downloading parallel text for a first training, from a local folder instead of the network."""
 
 import gzip
 import hashlib
@@ -12,7 +12,7 @@ from onehop.experiments.captions import fetch
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
-    """What is fetched from, with two small files."""
+    """The URL of a folder with two small files."""
     folder = tmp_path / "source"
     folder.mkdir()
     texts = {"train.en": b"A man.\nA dog.\n", "train.de": b"Ein Mann.\nEin Hund.\n"}
@@ -22,7 +22,7 @@ def source(tmp_path, monkeypatch):
     return folder.as_uri()
 
 
-def test_files_are_fetched_once_and_named(source, tmp_path, monkeypatch):
+def test_files_are_downloaded_once_and_reported(source, tmp_path, monkeypatch):
     said, out = [], tmp_path / "new" / "captions"
     fetch(out, said.append, source)
     assert said == [f"{out / name}: 2 lines" for name in ("train.en", "train.de")]
@@ -35,7 +35,7 @@ def test_files_are_fetched_once_and_named(source, tmp_path, monkeypatch):
     fetch(out, said.append, source)
 
 
-def test_what_can_go_wrong_is_one_line_and_loses_nothing(source, tmp_path, monkeypatch):
+def test_download_errors_are_one_line_and_keep_existing_files(source, tmp_path, monkeypatch):
     out = tmp_path / "captions"
     with pytest.raises(TextError, match=r"train\.en\.gz cannot be downloaded: .* Connect to the network"):
         fetch(out, str, source + "/no")

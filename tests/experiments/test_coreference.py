@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from onehop.experiments.coreference import coreference, coreference_sentences
 
 
-def test_it_is_followed_in_every_sentence(tracer):
+def test_coreference_reports_every_sentence_and_the_best_heads(tracer):
     found = coreference(tracer)
     sentences = coreference_sentences()
     assert len(found["sentences"]) == len(sentences) >= 30

@@ -1,4 +1,4 @@
-"""`onehop demo`: the sentences, what is read off a trace, and what is said about it."""
+"""`onehop demo`: its sentences, the pronoun's attention in a trace, and the printed verdict."""
 
 import re
 import subprocess
@@ -6,9 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.experiments.demo import BAR, EXAMPLES, PronounAttention, lines, pronoun_attention, words_of
 from onehop.interpret.trace_file import Named, Trace
 
@@ -36,7 +35,7 @@ def trace():
     return Trace(header, {name: Named(("head", "query", "key"), w) for name, w in zip(names, weights, strict=True)})
 
 
-def test_the_sentences_are_those_of_the_explainers():
+def test_the_example_sentences_are_those_of_the_docs():
     assert [example.source for example in EXAMPLES] == [
         "The animal didn't cross the street because it was too tired.",
         "The animal didn't cross the street because it was too wide.",
@@ -49,12 +48,12 @@ def test_the_sentences_are_those_of_the_explainers():
     ]
 
 
-def test_pieces_of_a_word_count_together_and_punctuation_alone():
+def test_pieces_are_joined_to_words_and_punctuation_stands_alone():
     assert words_of(SOURCE)[6:] == [("sleepy", [6, 7]), (".", [8]), ("(end)", [9])]
     assert [word for word, _ in words_of(["▁didn", "'", "t", "▁it"])] == ["didn", "'t", "it"]
 
 
-def test_a_look_is_the_row_in_which_the_pronoun_was_written(trace):
+def test_pronoun_attention_is_the_row_that_wrote_the_pronoun(trace):
     found = pronoun_attention(trace, 1)
     assert (found.pronoun, found.layer, found.layer_heads, found.heads, found.heads_on_it) == ("sie", 1, 2, 4, 1)
     weights = dict(zip(found.words, found.weights, strict=True))
@@ -62,7 +61,7 @@ def test_a_look_is_the_row_in_which_the_pronoun_was_written(trace):
     assert found.probability == {"sie": 0.52, "es": 0.36}
 
 
-def test_without_a_pronoun_there_is_nothing_to_look_at(trace):
+def test_a_translation_without_pronoun_has_no_pronoun_attention(trace):
     trace.header["target"]["output_tokens"][6] = "▁diese"
     assert pronoun_attention(trace, 1) is None
     assert [str(line) for line in lines(EXAMPLES[2], "", None)] == ["  It wrote no er, sie or es."]
@@ -89,36 +88,36 @@ def test_a_wrong_pronoun_is_called_wrong():
     assert shown(EXAMPLES[0], text)[-1] == "  Wrong: “it” is the animal, das Tier, so “es”, which had 36% against 52%."
 
 
-def test_a_noun_that_was_translated_otherwise_is_not_judged():
+def test_a_noun_with_another_translation_is_not_judged():
     assert shown(EXAMPLES[1], "Das Tier ging nicht über den Weg.")[-1] == (
         "  “it” is the street, and “Straße” is not in the translation: not judged."
     )
 
 
-def test_a_page_without_a_place_is_refused_before_anything_is_read(tmp_path):
+def test_an_unwritable_page_is_refused_first(tmp_path):
     (tmp_path / "file").write_text("mine")
-    found = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "file" / "page.html")])
+    found = onehop("demo", "-o", tmp_path / "file" / "page.html")
     assert found.exit_code == 2
     assert found.stderr == f"onehop: {tmp_path / 'file'} cannot be written: File exists. Give another -o.\n"
 
 
-def test_a_folder_in_the_place_of_the_page_is_refused_before_anything_is_read(tmp_path):
-    found = CliRunner().invoke(app, ["demo", "-o", str(tmp_path)])
+def test_a_folder_as_page_is_refused_first(tmp_path):
+    found = onehop("demo", "-o", tmp_path)
     assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr == f"onehop: {tmp_path} is a folder. Give -o an HTML file.\n"
 
 
 @pytest.mark.parametrize(("option", "name"), [("-o", "out"), ("--device", "device")])
-def test_options_before_a_demo_s_verb_are_not_dropped(option, name):
-    found = CliRunner().invoke(app, ["demo", option, "cpu", "reverse"])
+def test_options_before_a_demos_name_are_refused(option, name):
+    found = onehop("demo", option, "cpu", "reverse")
     assert (found.exit_code, found.stdout) == (2, "")
     assert found.stderr == f"onehop: --{name} stands before reverse. Give options after `onehop demo reverse`.\n"
 
 
 @pytest.mark.slow
-def test_the_demo_with_the_shipped_model_fits_a_terminal_and_a_pipe(tmp_path):
+def test_the_demo_with_the_shipped_model_prints_80_plain_columns(tmp_path):
     page = tmp_path / "new" / "page.html"
-    # The page itself is made by an example of docs/reference/python.md.
+    # The real page is tested by an example of docs/reference/python.md.
     code = "from onehop.explorer.content import Explorer; Explorer.alone = lambda *_: '<!doctype html>'; "
     code += "from onehop.cli import main; main()"
     command = [sys.executable, "-c", code, "demo", "-o", str(page), "--device", "cpu"]

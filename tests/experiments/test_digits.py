@@ -1,4 +1,4 @@
-"""Images through the same loop as text: the store, a training that learns, and where the model looks."""
+"""The demo on images of digits: store, training, attention over patches."""
 
 import json
 import sys
@@ -6,11 +6,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from command_line import onehop
 from long_tests import long_only
 from page_data import TEXT, data_of
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.config import ModelSettings
 from onehop.errors import MissingPackageError
 from onehop.experiments import digits
@@ -31,7 +30,7 @@ def quick_peak(monkeypatch):
     monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
 
-def test_every_image_is_in_one_part_alone():
+def test_images_are_split_into_three_disjoint_parts():
     parts = digits.split_digits()
     assert [len(part) for part in parts] == [1295, 143, 359]
     assert [part.digits.tolist() for part in parts] == [part.digits.tolist() for part in digits.split_digits()]
@@ -40,7 +39,7 @@ def test_every_image_is_in_one_part_alone():
     assert (pixels.shape, pixels.min(), pixels.max()) == ((1797, 8, 8), 0, 16)
 
 
-def test_a_store_holds_the_images_and_their_digits(tmp_path):
+def test_a_store_has_the_images_and_their_digits(tmp_path):
     fit, valid, _ = digits.split_digits()
     store = digits.write_store(tmp_path / "store", fit, valid)
     store.verify()
@@ -51,7 +50,7 @@ def test_a_store_holds_the_images_and_their_digits(tmp_path):
     assert name == str(fit.digits[3])
 
 
-def test_it_learns_goes_on_and_says_what_it_reads(tmp_path):
+def test_a_run_learns_resumes_and_draws_its_attention(tmp_path):
     first = digits.run(tmp_path / "digits", [*QUICK, "train.decay=sqrt"])
     assert first.of == 359
     assert first.share > 0.3  # a tenth by chance
@@ -61,7 +60,7 @@ def test_it_learns_goes_on_and_says_what_it_reads(tmp_path):
     assert again.picture.read_text().startswith("<svg")
 
 
-def test_the_heads_looks_over_patches_are_shares(tmp_path):
+def test_patch_weights_are_shares_of_attention(tmp_path):
     outcome = digits.run(tmp_path / "digits", QUICK)
     network = digits.load_network(outcome.model)
     image = digits.split_digits()[2].pixels[0]
@@ -77,7 +76,7 @@ def test_digits_on_the_command_line(tmp_path):
     words = ["demo", "digits", "-o", str(tmp_path / "d")]
     for change in QUICK:
         words += ["--set", change]
-    found = CliRunner().invoke(app, words)
+    found = onehop(*words)
     assert found.exit_code == 0
     assert "of 359 held-out digits read right:" in found.stdout
     assert (tmp_path / "d" / "attention.svg").exists()
@@ -87,11 +86,11 @@ def test_digits_on_the_command_line(tmp_path):
 
 
 @long_only
-def test_the_preset_reads_97_of_100(tmp_path):
+def test_the_preset_recognises_97_percent(tmp_path):
     assert digits.run(tmp_path / "digits").share >= 0.97
 
 
-def test_without_scikit_learn_the_remedy_is_said(monkeypatch):
+def test_missing_scikit_learn_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(MissingPackageError) as error:
         digits.split_digits()
@@ -105,8 +104,8 @@ def vision():
     return VisionTransformer(ModelSettings(kind="vision", **sizes, dropout=0.0), 4).eval()
 
 
-def test_patches_hold_every_weight_that_the_vision_model_used(vision):
-    """Against a plain forward pass: same classes, and each row of each head adds up to one."""
+def test_patches_contain_all_attention_weights_and_probabilities(vision):
+    """Equal to a plain forward pass; each row of weights sums to one."""
     pixels, digits = np.random.default_rng(1).integers(0, 5, (6, 4, 4)), np.array([0, 1, 2, 0, 1, 2])
     found = patches(vision, pixels, digits, [4, 2])
     weights = unpack(found)["weights"]
@@ -120,28 +119,28 @@ def test_patches_hold_every_weight_that_the_vision_model_used(vision):
     assert found["images"][0]["pixels"] == pixels[4].tolist()
 
 
-def test_the_first_of_each_digit_is_shown_and_two_that_were_read_wrong():
+def test_chosen_images_are_the_first_of_each_digit_and_two_errors():
     digits = np.array([1, 0, 1, 0, 1, 0])
     assert chosen(np.array([1, 0, 0, 1, 1, 1]), digits) == [1, 0, 2, 3]
     assert chosen(digits, digits) == [1, 0]
 
 
-def test_images_of_ones_own_stand_on_the_page(short_outputs, model_file, vision, tmp_path):
+def test_given_patches_are_shown_on_the_page(short_outputs, model_file, vision, tmp_path):
     file, out = tmp_path / "patches.json", tmp_path / "page.html"
     own = patches(vision, np.zeros((1, 4, 4), np.int64), np.array([0]), [0])
     file.write_text(json.dumps({"name": "patches", **own}), encoding="utf-8")
     args = ["explore", TEXT, "-m", str(model_file), "--export", str(out), "--patches", str(file)]
-    assert CliRunner().invoke(app, args).exit_code == 0
+    assert onehop(*args).exit_code == 0
     assert data_of(out.read_text(encoding="utf-8"))["measured"]["patches"] == {**patches_in(file), "file": str(file)}
 
 
 @pytest.mark.parametrize("content", [None, "[", "[]", "{}", '{"name": "lengths"}'])
-def test_a_file_without_images_is_refused_in_a_line(model_file, tmp_path, content):
+def test_a_file_without_patches_is_a_one_line_error(model_file, tmp_path, content):
     file = tmp_path / "patches.json"
     if content is not None:
         file.write_text(content)
     args = ["explore", TEXT, "-m", str(model_file), "--export", str(tmp_path / "x.html"), "--patches", str(file)]
-    done = CliRunner().invoke(app, args)
+    done = onehop(*args)
     assert (done.exit_code, done.stderr) == (
         2,
         f"onehop: {file} has no images with attention. "

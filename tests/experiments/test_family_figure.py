@@ -2,17 +2,12 @@
 
 from pathlib import Path
 
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.experiments import family_figure
 
 
-def onehop(*words: str):
-    return CliRunner().invoke(app, list(words))
-
-
-def test_the_picture_of_the_family_overwrites_no_text(tmp_path):
+def test_the_family_figure_is_not_written_to_a_text_file(tmp_path):
     text = tmp_path / "train.en"
     text.write_text("mine")
     found = onehop("paper", "family", "-o", str(text))
@@ -20,7 +15,7 @@ def test_the_picture_of_the_family_overwrites_no_text(tmp_path):
     assert (found.stderr, found.exit_code, text.read_text()) == (said, 2, "mine")
 
 
-def test_the_family_is_read_from_the_models():
+def test_the_family_table_is_derived_from_the_models():
     cells = {part: list(of_part.values()) for part, of_part in family_figure.cells().items()}
     assert [what for what, _ in cells["cross-attention"]] == ["keeps", "drops", "drops", "drops"]
     assert [what for what, _ in cells["encoder stack"]] == ["keeps", "keeps", "drops", "keeps"]
@@ -31,7 +26,7 @@ def test_the_family_is_read_from_the_models():
     ]
 
 
-def test_the_family_as_table_and_picture(tmp_path):
+def test_the_command_prints_the_family_table_and_writes_the_figure(tmp_path):
     out = tmp_path / "family.svg"
     found = onehop("paper", "family", "-o", str(out))
     assert "| cross-attention | 3.2.3 | yes | drops | drops | drops |" in found.stdout
@@ -43,12 +38,12 @@ def test_the_family_as_table_and_picture(tmp_path):
     assert refused.stderr == f"onehop: {tmp_path / 'folder.svg'} cannot be written: Is a directory. Give another -o.\n"
 
 
-def test_the_family_without_a_picture(tmp_path, monkeypatch):
+def test_without_output_the_command_prints_only_the_family_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert onehop("paper", "family").stdout == family_figure.table_text() + "\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_pages_table_is_the_commands():
+def test_the_docs_show_the_printed_family_table():
     page = Path(__file__).parents[2] / "docs" / "internals" / "paper-map.md"
     assert family_figure.table_text() in page.read_text(encoding="utf-8")

@@ -1,12 +1,11 @@
-"""What heads do, found by looking at many sentences."""
+"""Attention patterns of heads, counted over many sentences."""
 
 import json
 
 import pytest
 import torch
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.experiments import heads
 from onehop.experiments.heads import (
     PATTERNS,
@@ -18,11 +17,7 @@ from onehop.experiments.heads import (
 )
 
 
-def onehop(*words: str):
-    return CliRunner().invoke(app, list(words))
-
-
-def test_the_patterns_want_what_their_names_say():
+def test_patterns_select_the_positions_of_their_names():
     tokens = ["▁a", "▁b", "▁a", "</s>"]
     wanted = {name: pattern(tokens).int().tolist() for (name, role), pattern in PATTERNS.items() if role == "encoder"}
     assert wanted["previous token"] == [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
@@ -35,11 +30,11 @@ def test_the_patterns_want_what_their_names_say():
     assert PATTERNS["same word", "decoder"](tokens).nonzero().tolist() == [[2, 0]]
 
 
-def test_every_sentence_with_a_subject_is_different():
+def test_subject_sentences_are_distinct():
     assert len(set(subject_sentences())) == 320
 
 
-def test_a_tally_finds_the_head_that_was_planted():
+def test_a_tally_finds_a_planted_head():
     torch.manual_seed(1)
     tally, tokens = Tally(), ["▁a", "▁b", "▁c", "▁d", "▁e"]
     for _ in range(10):
@@ -55,7 +50,7 @@ def test_a_tally_finds_the_head_that_was_planted():
     assert Tally().result("nothing", "encoder") is None
 
 
-def test_the_row_that_writes_the_pronoun_wants_the_article_of_its_noun():
+def test_article_of_noun_pairs_the_pronouns_row_with_the_article():
     tokens = ["<s>", "▁Das", "▁T", "ier", "▁sah", "▁die", "▁Straße", ",", "▁weil", "▁es", "▁müde", "▁war"]
     assert article_of_noun(tokens, "Tier").nonzero().tolist() == [[8, 1]]
     assert article_of_noun(tokens, "Straße").nonzero().tolist() == [[8, 5]]
@@ -79,7 +74,7 @@ def test_patterns_are_counted_over_sentences(tracer, monkeypatch):
 # --- the table ----------------------------------------------------------------------------------------------------
 
 
-def test_heads_of_a_small_model_on_the_command_line(short_outputs, model_file, tmp_path, monkeypatch):
+def test_the_command_writes_patterns_and_pruning_of_a_model(short_outputs, model_file, tmp_path, monkeypatch):
     for name in ("en", "de"):
         (tmp_path / f"test.{name}").write_text("the old house\na new tree\nthe bird\n")
     paths = ["--source", str(tmp_path / "test.en"), "--reference", str(tmp_path / "test.de")]
@@ -97,7 +92,7 @@ def test_heads_of_a_small_model_on_the_command_line(short_outputs, model_file, t
     assert (alone.stdout, alone.stderr) == (f"{text}\n", "")
 
 
-def test_a_pattern_counts_the_heads_that_follow_it_mostly():
+def test_a_pattern_row_counts_heads_above_one_half():
     best = {"layer": 1, "head": 0, "share": 0.9, "weight": 0.5}
     pattern = {"name": "itself", "role": "encoder", "sentences": 7, "chance": 0.1, "heads": [best]}
     row = heads.pattern_row({**pattern, "all": [[0.2, 0.51], [0.9, 0.5]]})

@@ -1,4 +1,4 @@
-"""Quality and attention by the length of what is translated."""
+"""Quality and attention entropy by source length."""
 
 import pytest
 import torch
@@ -19,6 +19,6 @@ def test_lengths_fill_buckets_with_joined_sentences(tracer):
     assert all(0 <= b["attention_entropy"]["cross"] <= 8 for b in results["buckets"])
 
 
-def test_entropy_is_in_bits():
+def test_entropy_is_measured_in_bits():
     assert entropy(torch.full((1, 1, 1, 8), 1 / 8)) == pytest.approx(3)
     assert entropy(torch.eye(8)[None, None, :1]) == pytest.approx(0)

@@ -1,20 +1,19 @@
-"""`onehop paper measure`: what the page shows besides one translation."""
+"""`onehop paper measure`: the explorer's measurements over many sentences."""
 
 import json
 
 import pytest
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.interpret.tracer import Tracer
 from onehop.storage.model_label import describe
 
 
 def measured(*arguments):
-    return CliRunner().invoke(app, ["paper", "measure", *map(str, arguments)])
+    return onehop("paper", "measure", *arguments)
 
 
-def test_a_measurement_carries_its_provenance(model_file, tmp_path):
+def test_a_measurement_records_its_provenance(model_file, tmp_path):
     (tmp_path / "s.en").write_text("the old house\na new bird\nthe tree\n", encoding="utf-8")
     given = ["-m", model_file, "--source", tmp_path / "s.en", "--reference", tmp_path / "s.en", "--sentences", "2"]
     out = tmp_path / "new" / "folder"
@@ -56,7 +55,7 @@ def test_the_name_of_the_default_model_is_recorded(install, tmp_path):
         ),
     ],
 )
-def test_what_a_measurement_needs_is_told(arguments, message, tmp_path):
+def test_missing_options_of_a_measurement_are_named(arguments, message, tmp_path):
     result = measured(*arguments, "-o", tmp_path)
     assert (result.exit_code, result.stderr) == (2, message)
 

@@ -1,4 +1,4 @@
-"""Trainings side by side, a process each: signals, deaths and logs."""
+"""Parallel trainings in separate processes: signals, deaths and logs."""
 
 import multiprocessing
 import os
@@ -39,13 +39,13 @@ def a_task_that_says_nothing() -> None:
         (a_task_that_says_nothing, "A training ended without a message. Its log: {log}."),
     ],
 )
-def test_a_process_that_dies_is_told_of(tmp_path, work, says):
+def test_a_process_that_dies_is_an_error_that_names_its_log(tmp_path, work, says):
     with pytest.raises(RunError) as error:
         parallel_runs.run_parallel([parallel_runs.ParallelTask(work, (), tmp_path / "log")], 2)
     assert str(error.value) == says.format(log=tmp_path / "log")
 
 
-def test_a_process_that_never_got_to_its_log_is_told_of_too(tmp_path):
+def test_a_process_without_a_log_is_an_error_that_names_it(tmp_path):
     said = f"A training ended without a message. Its log: {tmp_path / 'log'}."
     assert str(parallel_runs.failure(1, tmp_path / "log")) == said
 
@@ -57,7 +57,7 @@ def wait_for(file: Path, seconds: float = 60.0) -> bool:
     return file.exists()
 
 
-def test_no_training_outlives_a_parent_that_was_killed(tmp_path):
+def test_trainings_stop_when_their_parent_is_killed(tmp_path):
     program = "from tests.experiments.test_parallel_runs import *; p = Path(sys.argv[1]); "
     program += "parallel_runs.run_parallel([parallel_runs.ParallelTask(a_task_that_waits, (p,), p / 'log')], 1)"
     parent = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[2])
@@ -67,7 +67,7 @@ def test_no_training_outlives_a_parent_that_was_killed(tmp_path):
     assert wait_for(tmp_path / "saved")
 
 
-def test_sigterm_reaches_every_task_once_and_nothing_more_is_begun(tmp_path):
+def test_sigterm_stops_running_tasks_and_starts_no_others(tmp_path):
     one, never = tmp_path / "one", tmp_path / "never"
     one.mkdir(), never.mkdir()
     tasks = [parallel_runs.ParallelTask(a_task_that_waits, (folder,), tmp_path / "log") for folder in (one, never)]
@@ -85,7 +85,7 @@ def test_sigterm_reaches_every_task_once_and_nothing_more_is_begun(tmp_path):
     assert compilers >= 1
 
 
-def test_a_signal_while_a_task_is_started_reaches_it_too(tmp_path, monkeypatch):
+def test_a_signal_while_a_task_starts_stops_it(tmp_path, monkeypatch):
     start = SpawnProcess.start
 
     def start_and_be_told(process: SpawnProcess) -> None:

@@ -1,4 +1,4 @@
-"""Heads removed one after the other, the least important first."""
+"""Heads are removed one by one, the least important first."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from onehop.model.transformer import Tokens
 from onehop.text.tokenizer import EOS
 
 
-def test_heads_are_removed_by_zeros_in_w_o_which_is_the_edit(tracer):
+def test_zeros_in_w_o_equal_the_edit_that_switches_heads_off(tracer):
     heads = [Head("cross", 1, 0, 0.0), Head("encoder", 0, 1, 0.0)]
     src, tgt = (Tokens.padded(torch.tensor([ids])) for ids in ([5, 6, 3], [2, 7]))
     tap = EditTap(tracer.model, parse_edits(["head=off@cross.1.0", "head=off@encoder.0.1"]))
@@ -22,7 +22,7 @@ def test_heads_are_removed_by_zeros_in_w_o_which_is_the_edit(tracer):
         assert not torch.allclose(tracer.model(src, tgt), expected)
 
 
-def test_the_importance_of_a_head_is_the_slope_of_the_loss(tracer):
+def test_a_heads_gradient_equals_the_slope_of_the_loss(tracer):
     gradients = gate_gradients(tracer.model, [5, 6], [7, 8])
     path, head, step = attention_path("cross", 1), 1, 1e-2
 
@@ -41,14 +41,14 @@ def test_the_importance_of_a_head_is_the_slope_of_the_loss(tracer):
     assert float(gradients["cross", 1][head]) == pytest.approx(slope, rel=0.05, abs=1e-5)
 
 
-def test_a_source_that_has_no_end_mark_gets_none(tracer, monkeypatch):
+def test_no_eos_is_added_for_models_that_read_sources_without_it(tracer, monkeypatch):
     marked = gate_gradients(tracer.model, [5, 6], [7, 8])
     monkeypatch.setattr(tracer.model, "settings", replace(tracer.model.settings, source_end=False))
     for attention, gradient in gate_gradients(tracer.model, [5, 6, EOS], [7, 8]).items():
         assert torch.equal(gradient, marked[attention])
 
 
-def test_pruning_goes_from_all_heads_to_none(tracer):
+def test_pruning_removes_all_heads_by_importance(tracer):
     texts = ["the old house", "a new bird"]
     found = pruning(tracer, texts, texts)
     order = found["order"]

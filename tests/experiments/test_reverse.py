@@ -1,4 +1,4 @@
-"""The demo: a task that needs attention, learned to the last string within a minute."""
+"""The demo that learns to reverse strings of digits."""
 
 from xml.etree import ElementTree
 
@@ -15,7 +15,7 @@ from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage.model_io import read_model
 
 
-def test_the_strings_are_different_and_always_the_same():
+def test_digit_strings_are_distinct_and_deterministic():
     strings = digit_strings(500)
     assert strings == digit_strings(700)[:500]
     assert len(set(strings)) == 500
@@ -27,7 +27,7 @@ def test_pairs_are_written_with_their_reverse(tmp_path):
     assert (tmp_path / "pairs.tsv").read_text() == "1 2 3\t3 2 1\n4 5\t5 4\n"
 
 
-def test_what_is_held_out_is_counted(monkeypatch, tmp_path):
+def test_check_counts_correct_held_out_strings(monkeypatch, tmp_path):
     class Sloppy:
         def translate(self, texts, options):
             assert options.beam == 1
@@ -40,7 +40,7 @@ def test_what_is_held_out_is_counted(monkeypatch, tmp_path):
     assert found.examples == [("1 2", "2 1"), ("7 1", "7"), ("3 4", "4 3"), ("5 6", "6 5"), ("1 1", "1 1")]
 
 
-def test_the_end_is_shown_as_it_is(capsys, tmp_path):
+def test_the_outcome_is_printed_without_interpreting_markup(capsys, tmp_path):
     show(ReverseOutcome(1, 2, [("1 2", "2 1"), ("3 4", "[/red] 3")], tmp_path))
     lines = [line.rstrip() for line in capsys.readouterr().err.splitlines()]
     assert lines == [
@@ -53,34 +53,34 @@ def test_the_end_is_shown_as_it_is(capsys, tmp_path):
 
 
 @pytest.fixture
-def hurried(monkeypatch):
+def two_steps(monkeypatch):
     """The demo with a training of two steps."""
     monkeypatch.setattr(module, "PAIRS", 600)
     short = with_changes(load_settings("tiny"), ["train.steps=2", "train.batch_tokens=64", "train.save_every=1"])
     monkeypatch.setattr(module, "load_settings", lambda name: short)
 
 
-def test_a_demo_keeps_what_it_made(hurried, tmp_path):
+def test_a_demo_with_output_keeps_its_files_and_resumes(two_steps, tmp_path):
     found = run(tmp_path / "kept")
     assert found.of == module.HELD_OUT
     assert found.model == tmp_path / "kept" / "run" / "model.safetensors"
     trained_on = {line.split("\t")[0] for line in (tmp_path / "kept" / "digits.tsv").read_text().splitlines()}
     assert len(trained_on) == 600
     report = Store.open(tmp_path / "kept" / "store").report
-    assert report.train + report.valid == 600  # no filter that is meant for prose took any
+    assert report.train + report.valid == 600  # no filter for prose dropped a pair
     assert not trained_on & set(digit_strings(module.HELD_OUT))
     assert all(source in digit_strings(module.HELD_OUT) for source, _ in found.examples)
-    assert run(tmp_path / "kept") == found  # it goes on from its end
+    assert run(tmp_path / "kept") == found  # the finished run resumes
 
 
-def test_a_stopped_demo_ends_like_any_interrupted_program(hurried, monkeypatch):
+def test_a_stopped_demo_raises_keyboard_interrupt(two_steps, monkeypatch):
     monkeypatch.setattr(module, "train", lambda *args, **more: None)
     with pytest.raises(KeyboardInterrupt):
         run()
 
 
 @pytest.mark.parametrize(("kept", "said"), [(True, RESUMES), (False, "nothing is kept without -o.")])
-def test_a_stopped_run_says_whether_anything_is_kept(capsys, kept, said):
+def test_the_message_of_a_stopped_run_says_whether_files_are_kept(capsys, kept, said):
     TrainDisplay(kept=kept).said(f"Stopped at step 3; {RESUMES}")
     assert capsys.readouterr().err == f"Stopped at step 3; {said}\n"
 
@@ -101,7 +101,7 @@ def more_strings(count):
 
 @pytest.mark.slow
 def test_the_demo_learns_short_strings(short_strings, tmp_path):
-    """It learns hardly any string where something is wrong, and not quite all on every processor."""
+    """A broken training learns hardly any string. A correct one may miss a few, depending on the processor."""
     found = run(tmp_path)
     assert found.of == module.HELD_OUT
     assert found.right >= 0.95 * found.of
@@ -109,20 +109,20 @@ def test_the_demo_learns_short_strings(short_strings, tmp_path):
 
 
 @long_only
-def test_the_demo_learns_the_task_to_the_last_string(tmp_path):
+def test_the_demo_learns_every_held_out_string(tmp_path):
     found = run(tmp_path)
     assert (found.right, found.of) == (module.HELD_OUT, module.HELD_OUT)
-    assert check(found.model, more_strings(1000)).right >= 995  # two hundred could be luck
+    assert check(found.model, more_strings(1000)).right >= 995  # the 200 held-out strings could be luck
 
 
-def test_the_picture_shows_the_recorded_weights(tmp_path, model_file):
+def test_the_picture_shows_all_attention_weights(tmp_path, model_file):
     svg = ElementTree.fromstring(module.attention_picture(model_file, "12", "21"))
     cells = [float(c.find("{*}title").text) for c in svg.iter("{http://www.w3.org/2000/svg}rect") if len(c)]
     heads = read_model(model_file).settings.model.n_heads
     assert sum(cells) == pytest.approx(heads * 4, abs=0.05)  # four rows a head (mark, two digits, end), each sums to 1
 
 
-def test_a_demo_without_a_place_says_so_in_a_line(tmp_path):
+def test_an_unwritable_output_is_a_one_line_error(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(RunError) as error:
         run(tmp_path / "file")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from onehop.experiments.sentence_attention import attention_weights, sentence_attention, token_indices, words
 
 
-def test_pieces_make_words():
+def test_pieces_are_joined_to_words():
     tokens = ["▁The", "▁ani", "mal", "▁slept", ".", "</s>"]
     assert [(w.text, w.indices) for w in words(tokens)] == [
         ("The", (0,)),
@@ -17,7 +17,7 @@ def test_pieces_make_words():
     assert token_indices("it", ["▁it", "."]) == [0]
 
 
-def test_attention_is_looked_at_with_both_marks(tracer):
+def test_attention_weights_include_eos_and_bos(tracer):
     weights = attention_weights(tracer.model, [5, 6], [7])
     assert {role: tuple(w.shape) for role, w in weights.items()} == {
         "encoder": (1, 2, 3, 3),
@@ -26,7 +26,7 @@ def test_attention_is_looked_at_with_both_marks(tracer):
     }
 
 
-def test_a_source_that_has_no_end_mark_gets_none(tracer, monkeypatch):
+def test_no_eos_is_added_for_models_that_read_sources_without_it(tracer, monkeypatch):
     monkeypatch.setattr(tracer.model, "settings", replace(tracer.model.settings, source_end=False))
     attention, ids = sentence_attention(tracer, "the old house"), tracer.translator.tokenizer.encode("the old house")
     assert attention.weights["encoder"].shape[-1] == len(attention.source_tokens) == len(ids)

@@ -1,4 +1,4 @@
-"""Short trainings side by side, on the same data from the same seeds."""
+"""Short trainings on the same data and seeds."""
 
 import json
 
@@ -10,7 +10,7 @@ from onehop.experiments.short_runs import means, thinned, twins, warmup
 
 
 @pytest.mark.slow
-def test_warm_up_is_tried_in_both_norm_orders(digits):
+def test_warmup_trains_both_norm_orders_with_and_without_warm_up(digits):
     _, store = digits
     small = ModelSettings(n_encoder_layers=1, n_decoder_layers=1, d_model=16, d_ff=32, n_heads=2, max_length=64)
     found = warmup(store, 12, model=small, batch_tokens=256, device="cpu")
@@ -22,7 +22,7 @@ def test_warm_up_is_tried_in_both_norm_orders(digits):
     assert found["data"]["pairs"] == len(store.pairs("train"))
 
 
-def test_twins_are_the_rows_of_table_3_that_differ_in_their_heads():
+def test_twins_are_rows_of_table_3_with_different_heads_or_positions():
     def row(name: str, seed: int, heads: int, bleu: float) -> dict:
         model = {"n_encoder_layers": 3, "n_decoder_layers": 3, "d_model": 16, "d_ff": 32, "n_heads": heads}
         train = {"steps": 9, "warmup": 3, "batch_tokens": 64, "label_smoothing": 0.1}
@@ -50,13 +50,13 @@ def test_twins_are_the_rows_of_table_3_that_differ_in_their_heads():
         twins({**table, "rows": rows[:2]})
 
 
-def test_a_training_that_was_stopped_is_no_measurement(digits, monkeypatch):
+def test_a_stopped_training_is_an_error(digits, monkeypatch):
     monkeypatch.setattr("onehop.experiments.short_runs.train", lambda *_, **__: None)
     with pytest.raises(OnehopError, match=r"^The training was stopped before its end\. Start the measurement again\.$"):
         warmup(digits[1], 10)
 
 
-def test_the_runs_of_several_seeds_become_a_mean_and_a_range():
+def test_means_reports_mean_and_range_over_seeds():
     runs = [
         {"n_heads": heads, "d_k": 8 // heads, "parameters": 7, "perplexity": perplexity, "bleu": 2 * perplexity}
         for heads, perplexity in ((1, 4.0), (2, 3.0), (1, 6.0), (2, 3.5))
@@ -74,7 +74,7 @@ def test_curves_are_thinned_by_means():
     assert thinned([]) == []
 
 
-def test_a_run_whose_loss_is_no_number_is_said_to_have_diverged(digits, monkeypatch):
+def test_a_run_with_a_nonfinite_loss_is_recorded_as_diverged(digits, monkeypatch):
     from onehop.errors import DivergedError, RunError
     from onehop.experiments import short_runs as module
 

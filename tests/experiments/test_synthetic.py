@@ -1,4 +1,4 @@
-"""What needs no trained model: softmax by dimension, gradients by distance, costs of layers."""
+"""Measurements without a trained model: softmax by dimension, gradients by distance, costs of layers."""
 
 import statistics
 
@@ -19,7 +19,7 @@ from onehop.experiments.synthetic import (
 from onehop.model.attention import fused_attention
 
 
-def test_the_variance_of_a_dot_product_grows_with_the_dimension_and_the_softmax_dies():
+def test_unscaled_dot_products_saturate_the_softmax_with_growing_dimension():
     found = dimension()
     assert dimension() == found
     for row in found["rows"]:
@@ -34,7 +34,7 @@ def test_the_variance_of_a_dot_product_grows_with_the_dimension_and_the_softmax_
     assert last["scaled"]["gradient"] == pytest.approx(first["scaled"]["gradient"], rel=0.2)
 
 
-def test_gradients_fade_along_a_chain_and_not_in_attention():
+def test_gradients_vanish_with_distance_in_a_recurrence_but_not_in_attention():
     rows = {row["distance"]: row for row in paths(draws=8)["rows"]}
     assert rows[1]["recurrent"] == rows[1]["attention"] == 1
     assert rows[16]["recurrent"] < 0.01
@@ -42,13 +42,13 @@ def test_gradients_fade_along_a_chain_and_not_in_attention():
     assert 0.5 < rows[64]["attention"] < 2
 
 
-def test_the_costs_are_of_the_layers_that_they_name():
+def test_complexity_times_every_layer_at_every_size():
     found = complexity(lengths=(8, 16), widths=(16,), repeats=1)
     assert [(row["d"], row["n"]) for row in found["rows"]] == [(16, 8), (16, 16)]
     assert all(row[kind] > 0 for row in found["rows"] for kind in ("self_attention", "recurrence", "convolution"))
 
 
-def test_restricted_attention_is_attention_to_the_neighbours():
+def test_restricted_attention_attends_to_the_neighbours():
     torch.manual_seed(1)
     x = torch.randn(1, 20, 16)
     torch.testing.assert_close(restricted_attention(x)[:, :, 16:17].shape, full_attention(x)[:, :, 16:17].shape)
@@ -60,7 +60,7 @@ def test_restricted_attention_is_attention_to_the_neighbours():
 
 
 @pytest.mark.parametrize("length", [5, 32, 33, 70])
-def test_windowed_attention_is_masked_attention_to_the_same_neighbours(length):
+def test_windowed_attention_equals_masked_attention(length):
     torch.manual_seed(1)
     q, k, v = torch.randn(3, 1, 2, length, 4)
     place = torch.arange(length)
@@ -68,8 +68,8 @@ def test_windowed_attention_is_masked_attention_to_the_same_neighbours(length):
     torch.testing.assert_close(windowed_attention(q, k, v), fused_attention(q, k, v, mask[None, None]))
 
 
-def test_what_is_timed_as_attention_has_its_projections():
-    """Both kinds share them: where the window holds the whole sentence, restricted attention is the full one."""
+def test_timed_attention_layers_include_their_projections():
+    """If the window holds the whole sentence, restricted attention equals full attention."""
     torch.manual_seed(1)
     x = torch.randn(1, 15, 16)
     with torch.inference_mode():
@@ -79,7 +79,7 @@ def test_what_is_timed_as_attention_has_its_projections():
     assert not torch.allclose(full, full_attention(x).transpose(1, 2).flatten(2))
 
 
-def test_a_time_is_the_statistic_of_runs_in_turn():
+def test_timed_interleaves_layers_and_skips_the_first_runs():
     ticks = iter([0, 5, 10, 11, 20, 29, 30, 32, 40, 47, 50, 53])  # seconds of a, b, a, b, a, b: 5, 1, 9, 2, 7, 3
     order = []
     layers = {"a": lambda x: order.append("a") or x, "b": lambda x: order.append("b") or x}

@@ -1,34 +1,31 @@
-"""Table 1: what a layer of each kind costs."""
+"""Table 1: time and memory of each kind of layer."""
 
 import math
 
 import pytest
 import torch
+from command_line import onehop
 from torch import nn
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.experiments import table1
 
-NO_LOAD = {
-    "paths": {"rows": [{"distance": d, "attention": 1.0, "recurrent": 0.1, "lstm": 0.2} for d in (1, 4, 16, 64)]}
-}
+PATHS = {"paths": {"rows": [{"distance": d, "attention": 1.0, "recurrent": 0.1, "lstm": 0.2} for d in (1, 4, 16, 64)]}}
 
 
-def test_a_power_law_is_found_again():
+def test_power_finds_the_exponent_of_a_power_law():
     assert table1.power([(n, 3 * n**1.7) for n in (64, 128, 512)]) == pytest.approx(1.7)
     assert table1.power([(64, 0.0), (128, 0.0)]) is None
     assert table1.power([(64, 1.0)]) is None
 
 
-def test_a_crossing_is_where_the_ratio_passes_one_for_good():
+def test_a_crossing_is_the_last_point_where_the_ratio_passes_one():
     assert table1.crossing([(64, 0.25), (128, 0.5), (256, 2.0)]) == pytest.approx(math.sqrt(128 * 256))
     assert table1.crossing([(64, 0.1), (128, 0.9)]) is None
     assert table1.crossing([(64, 2.0), (128, 3.0)]) == 64
     assert table1.crossing([(64, 2.0), (128, 0.5), (256, 2.0)]) == pytest.approx(math.sqrt(128 * 256))
 
 
-def test_the_spelled_out_layer_is_the_fused_one_and_keeps_its_scores():
+def test_only_the_spelled_out_attention_keeps_its_scores():
     x = torch.randn(1, 64, 32)
     layers = table1.layers_of(32)
     torch.testing.assert_close(layers["spelled_out"](x), layers["self_attention"](x), rtol=0, atol=1e-5)
@@ -37,13 +34,13 @@ def test_the_spelled_out_layer_is_the_fused_one_and_keeps_its_scores():
     assert table1.kept_bytes(layers["self_attention"], x) < scores
 
 
-def test_kept_memory_is_counted_once_without_input_and_weights():
+def test_kept_bytes_excludes_input_and_weights():
     linear = nn.Linear(8, 8)
     assert table1.kept_bytes(linear, torch.randn(4, 8)) == 0
     assert table1.kept_bytes(lambda x: linear(x).relu().square(), torch.randn(4, 8)) == 4 * 8 * 4
 
 
-def rows_that_grow_as_printed() -> list[dict]:
+def rows_with_the_papers_growth() -> list[dict]:
     found = []
     for d in (64, 128):
         for n in (64, 128, 256):
@@ -52,8 +49,8 @@ def rows_that_grow_as_printed() -> list[dict]:
     return found
 
 
-def test_growth_finds_the_papers_exponents_in_numbers_that_have_them():
-    rows = rows_that_grow_as_printed()
+def test_growth_and_crossings_find_the_papers_exponents():
+    rows = rows_with_the_papers_growth()
     for name, found in table1.growth(rows).items():
         _, _, p, q, _ = table1.PAPER[name]
         assert [found[key] for key in ("time_n", "time_d")] == pytest.approx([p, q])
@@ -63,9 +60,9 @@ def test_growth_finds_the_papers_exponents_in_numbers_that_have_them():
 
 
 def test_the_table_shows_exponents_crossings_and_paths():
-    rows = rows_that_grow_as_printed()
+    rows = rows_with_the_papers_growth()
     found = {"rows": rows, "n": [64, 128, 256], "d": [64, 128], "growth": table1.growth(rows)}
-    found |= {"crossings": list(table1.crossings(rows)), **NO_LOAD}
+    found |= {"crossings": list(table1.crossings(rows)), **PATHS}
     text = table1.table_text(found)
     assert "| recurrent, LSTM | O(n·d²) | n^1.00 · d^2.00 | n^1.00 · d^2.00 | O(n) |" in text
     assert "| recurrent, GRU | 64 | 128 |" in text
@@ -73,8 +70,8 @@ def test_the_table_shows_exponents_crossings_and_paths():
     assert len(table1.picture(found).axes) == 3
 
 
-def test_a_small_table_1_is_measured(monkeypatch):
-    monkeypatch.setattr(table1, "paths", lambda: NO_LOAD["paths"])
+def test_a_small_table_1_has_positive_times_and_the_expected_memory_growth(monkeypatch):
+    monkeypatch.setattr(table1, "paths", lambda: PATHS["paths"])
     before = torch.get_num_threads()
     found = table1.table1((64, 128), (64, 128), repeats=1)
     assert len(found["rows"]) == 4
@@ -84,16 +81,16 @@ def test_a_small_table_1_is_measured(monkeypatch):
     assert torch.get_num_threads() == before
 
 
-def test_the_verb_prints_the_table_and_leaves_it_where_it_is_told(tmp_path, monkeypatch):
-    rows = rows_that_grow_as_printed()
+def test_the_command_prints_the_table_and_writes_it_to_the_output_folder(tmp_path, monkeypatch):
+    rows = rows_with_the_papers_growth()
     found = {"rows": rows, "n": [64, 128, 256], "d": [64, 128], "growth": table1.growth(rows)}
-    found |= {"crossings": list(table1.crossings(rows)), **NO_LOAD}
+    found |= {"crossings": list(table1.crossings(rows)), **PATHS}
     monkeypatch.setattr(table1, "table1", lambda *_: found)
     monkeypatch.chdir(tmp_path)
-    alone = CliRunner().invoke(app, ["paper", "table1"])
+    alone = onehop("paper", "table1")
     assert (alone.exit_code, alone.stderr) == (0, "")
     assert alone.stdout == table1.table_text(found) + "\n"
     assert list(tmp_path.iterdir()) == []
-    kept = CliRunner().invoke(app, ["paper", "table1", "-o", "here"])
+    kept = onehop("paper", "table1", "-o", "here")
     assert kept.stdout == alone.stdout + "here/table1.json\nhere/table1.md\nhere/table1.svg\n"
     assert (tmp_path / "here/table1.md").read_text(encoding="utf-8") == table1.table_text(found)

@@ -1,13 +1,12 @@
-"""Table 3, row by row: its settings, its trainings side by side, and what is concluded from them."""
+"""Table 3: the settings of its rows, parallel trainings, and the findings."""
 
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.config import load_settings, settings_to_toml, with_changes
 from onehop.errors import RunError, SettingsError, StoreError
 from onehop.experiments import table3, table3_report
@@ -15,11 +14,7 @@ from onehop.training import trainer as trainer_module
 from onehop.training.step import PlainStep
 
 
-def onehop(*words: str):
-    return CliRunner().invoke(app, list(words))
-
-
-def test_on_the_papers_base_every_row_is_the_papers():
+def test_rows_with_the_papers_base_have_the_papers_settings():
     base = load_settings("base")
     changed = {row.name: with_changes(base, row.change(base.model, base.train.label_smoothing)) for row in table3.ROWS}
     models = {name: settings.model for name, settings in changed.items()}
@@ -44,14 +39,14 @@ def test_on_the_papers_base_every_row_is_the_papers():
 
 
 @pytest.mark.parametrize("recipe", ["table3.toml", "table3-en-de.toml"])
-def test_every_row_can_be_made_of_the_recipes(recipe):
+def test_every_row_is_valid_with_the_recipes_settings(recipe):
     settings = load_settings(str(Path(__file__).parents[2] / "recipes" / recipe))
     for row in table3.ROWS:
         changed = with_changes(settings, row.change(settings.model, settings.train.label_smoothing))
         assert (changed != settings) == (row.name != "base")
 
 
-def test_rows_are_chosen_by_letter_or_name_and_the_base_is_always_there():
+def test_rows_are_chosen_by_letter_or_name_and_include_the_base():
     assert [row.name for row in table3.chosen_rows("B,dropout-0")] == [
         *("base", "key-width-1/4", "key-width-1/2", "dropout-0")
     ]
@@ -61,7 +56,7 @@ def test_rows_are_chosen_by_letter_or_name_and_the_base_is_always_there():
     assert str(error.value) == "Table 3 has no row 'dropot-0'. Did you mean dropout-0?"
 
 
-def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
+def test_finished_rows_are_not_trained_again(few_rows, monkeypatch):
     settings, folder = few_rows
     rows, out, said = table3.chosen_rows("E"), folder / "out", []
     store = table3.store_for(settings, out, folder, None, None)
@@ -84,7 +79,7 @@ def test_rows_are_trained_scored_and_not_trained_again(few_rows, monkeypatch):
     assert len(table3_report.picture(first).axes) == 2
 
 
-def test_a_table_of_what_is_finished_trains_nothing(few_rows, monkeypatch):
+def test_a_table_of_finished_rows_trains_nothing(few_rows, monkeypatch):
     settings, folder = few_rows
     rows, out = table3.chosen_rows("E"), folder / "out"
     store = table3.store_for(settings, out, folder, None, None)
@@ -123,7 +118,7 @@ def test_rows_trained_in_parallel_equal_rows_trained_one_by_one(few_rows):
     assert table3.missing(settings, store, out, rows, 1, "cpu") == []
 
 
-def test_a_row_that_fails_beside_others_says_why_when_they_are_done(few_rows):
+def test_a_failed_parallel_row_is_reported_after_the_others(few_rows):
     settings, folder = few_rows
     out, said = folder / "out", []
     store = table3.store_for(settings, folder / "store", folder, None, None)
@@ -138,7 +133,7 @@ def test_a_row_that_fails_beside_others_says_why_when_they_are_done(few_rows):
     assert said[1].startswith("learned-positions, seed 1: perplexity ")
 
 
-def test_parallel_trainings_need_a_budget_and_rows_of_the_same_settings_before_it_trains(few_rows, monkeypatch):
+def test_parallel_trainings_refuse_a_missing_budget_and_stale_rows_first(few_rows, monkeypatch):
     settings, folder = few_rows
     monkeypatch.setattr(table3, "run_parallel", lambda *_: pytest.fail("it was trained"))
     rows, store = table3.chosen_rows("E"), table3.store_for(settings, folder / "store", folder, None, None)
@@ -152,7 +147,7 @@ def test_parallel_trainings_need_a_budget_and_rows_of_the_same_settings_before_i
         table3.table3(settings, store, folder / "out", rows, at_once=2)
 
 
-def test_a_row_that_is_stopped_by_itself_is_left_for_the_next_time(few_rows, monkeypatch):
+def test_rows_stopped_in_their_own_process_are_left_for_the_next_call(few_rows, monkeypatch):
     settings, folder = few_rows
     said = []
     monkeypatch.setattr(table3, "run_parallel", lambda *_: True)  # whose trainings left no file
@@ -162,12 +157,12 @@ def test_a_row_that_is_stopped_by_itself_is_left_for_the_next_time(few_rows, mon
     assert said[-1] == "Stopped; the same command resumes."
 
 
-def test_a_row_is_one_model_s_whatever_its_settings_say_of_patience(few_rows):
+def test_rows_are_trained_without_patience_and_averaging(few_rows):
     settings = table3.without_averaging(with_changes(few_rows[0], ["train.patience=3", "train.average=5"]))
     assert (settings.train.patience, settings.train.average) == (0, 1)
 
 
-def test_a_row_of_other_settings_is_not_taken_for_this_one(few_rows):
+def test_a_row_made_with_other_settings_is_refused(few_rows):
     settings, folder = few_rows
     rows, out = table3.chosen_rows("base"), folder / "out"
     store = table3.store_for(settings, out, folder, None, None)
@@ -179,7 +174,7 @@ def test_a_row_of_other_settings_is_not_taken_for_this_one(few_rows):
         assert str(error.value) == f"{file} was made with other settings or data. Give another -o, or remove it."
 
 
-def test_a_row_that_is_stopped_goes_on_in_its_middle(few_rows, monkeypatch):
+def test_a_stopped_row_resumes(few_rows, monkeypatch):
     settings, folder = few_rows
     rows, out = table3.chosen_rows("base"), folder / "out"
     store = table3.store_for(settings, out, folder, None, None)
@@ -219,7 +214,7 @@ def found_of(base: list[float], row: str, bleu: list[float]) -> dict:
         ("learned-positions", [25.5], "one seed cannot tell"),
     ],
 )
-def test_a_finding_holds_where_every_seed_says_so(row, bleu, said):
+def test_a_finding_holds_only_if_every_seed_agrees(row, bleu, said):
     base = [25.0, 26.0]
     ((finding, theirs, ours, judgement),) = table3_report.judged(found_of(base, row, bleu))
     assert (finding.row, judgement) == (row, said)
@@ -231,7 +226,7 @@ def test_a_finding_holds_where_every_seed_says_so(row, bleu, said):
     )
 
 
-def test_the_papers_own_figures_have_its_findings():
+def test_the_findings_hold_for_the_papers_figures():
     of_row = {row.name: row for row in table3.ROWS}
     for finding in table3_report.FINDINGS:
         ours, base = (getattr(of_row[name], finding.key) for name in (finding.row, "base"))
@@ -241,7 +236,7 @@ def test_the_papers_own_figures_have_its_findings():
             assert table3_report.verdict(finding.says, [ours] * 2, [base] * 2) == "holds", finding.text
 
 
-def test_table_3_on_the_command_line(few_rows):
+def test_the_command_trains_a_row_and_writes_table_3(few_rows):
     settings, folder = few_rows
     (folder / "small.toml").write_text(settings_to_toml(settings))
     words = ["paper", "table3", str(folder / "small.toml"), "--rows", "base", "--data", str(folder)]
@@ -253,7 +248,7 @@ def test_table_3_on_the_command_line(few_rows):
     )
 
 
-def test_a_sample_is_so_many_pairs_of_a_store_and_always_the_same(few_rows):
+def test_a_sample_of_a_store_is_deterministic_and_has_the_requested_size(few_rows):
     settings, folder = few_rows
     whole = table3.store_for(settings, folder / "a", folder, None, None)
     sample, again = (table3.store_for(settings, folder / name, folder, whole.path, 20) for name in "bc")
@@ -274,7 +269,7 @@ def test_a_sample_is_so_many_pairs_of_a_store_and_always_the_same(few_rows):
     assert table3.store_for(settings, folder / "b", folder, whole.path, 20).path == sample.path
 
 
-def test_a_sample_of_more_than_there_is_or_of_something_else_is_refused(few_rows):
+def test_a_sample_too_large_or_with_another_size_is_refused(few_rows):
     settings, folder = few_rows
     whole = table3.store_for(settings, folder / "a", folder, None, None)
     with pytest.raises(StoreError) as error:

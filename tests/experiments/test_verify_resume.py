@@ -1,4 +1,4 @@
-"""`onehop verify-resume` passes, and notices when resuming is not exact."""
+"""`onehop verify-resume` passes, and detects an inexact resume."""
 
 import random
 import shutil
@@ -6,10 +6,9 @@ import sys
 
 import pytest
 import torch
+from command_line import onehop
 from safetensors.numpy import load_file, save_file
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.config import load_settings
 from onehop.errors import RunError
 from onehop.experiments import verify_resume as verify_module
@@ -27,7 +26,7 @@ from onehop.training import trainer as trainer_module
 STEPS = 30  # a checkpoint after every tenth
 
 
-def test_kills_are_spread_over_the_run_and_never_come_too_late():
+def test_kill_steps_are_sorted_and_within_the_run():
     for kills in (1, 2, 3, 7):
         for seed in range(50):
             found = kill_steps(kills, 60, random.Random(seed))
@@ -38,14 +37,14 @@ def test_kills_are_spread_over_the_run_and_never_come_too_late():
     assert len({tuple(kill_steps(3, 60, random.Random(seed))) for seed in range(50)}) > 40
 
 
-def test_the_status_says_whether_it_held(monkeypatch):
+def test_the_exit_status_is_that_of_the_comparison(monkeypatch):
     for same in (True, False):
         monkeypatch.setattr(verify_module, "verify_resume", lambda *a, same=same, **k: same)
-        assert CliRunner().invoke(app, ["verify-resume"]).exit_code == (0 if same else 1)
+        assert onehop("verify-resume").exit_code == (0 if same else 1)
 
 
 @pytest.mark.parametrize(("device", "asked"), [("cpu", False), ("cuda:1", True)])
-def test_elsewhere_than_on_a_cpu_the_same_bits_are_asked_for(tmp_path, device, asked):
+def test_deterministic_kernels_are_requested_only_on_a_gpu(tmp_path, device, asked):
     command = set_up(tmp_path, 20, device)
     assert command[command.index("--device") + 1] == device
     assert load_settings(command[command.index("train") + 1]).train.deterministic is asked
@@ -73,14 +72,14 @@ def test_on_a_gpu_accumulated_and_single_batches_are_both_verified(tmp_path, mon
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_device_that_is_not_there_is_named():
-    done = CliRunner().invoke(app, ["verify-resume", "--device", "cuda", "--steps", "10"])
+def test_a_missing_device_is_named():
+    done = onehop("verify-resume", "--device", "cuda", "--steps", "10")
     assert done.exit_code == 2
     assert done.output.startswith("onehop: There is no device cuda:0")
     assert "sees no GPU" in done.output
 
 
-def test_a_training_that_fails_is_no_proof(tmp_path):
+def test_a_failed_training_is_an_error(tmp_path):
     fails = [sys.executable, "-c", "import sys; sys.exit('It broke.')"]
     with pytest.raises(RunError, match=r"^The training failed: It broke\. See why with: "):
         train_whole(fails, tmp_path)
@@ -90,7 +89,7 @@ def test_a_training_that_fails_is_no_proof(tmp_path):
         train_killed(fails, tmp_path, [5], random.Random(1), print)
 
 
-def test_a_training_does_not_outlive_an_interruption(tmp_path, monkeypatch):
+def test_an_interruption_stops_the_training(tmp_path, monkeypatch):
     seen = []
 
     def interrupted(process, run, step) -> None:
@@ -112,7 +111,7 @@ def proof(tmp_path_factory):
         """The uninterrupted run needs no process of its own."""
         if run.name != "whole":
             return train_whole(command, run)
-        trained = CliRunner().invoke(app, [*command[command.index("train") :], str(run)])
+        trained = onehop(*command[command.index("train") :], run)
         assert trained.exit_code == 0, trained.output
         return result_hash(run)
 
@@ -120,7 +119,7 @@ def proof(tmp_path_factory):
         patch.setattr(verify_module, "train_whole", train_here)
         patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
         options = ["--steps", str(STEPS), "--kills", "1", "--seed", "5", "-o", str(folder)]
-        return folder, CliRunner().invoke(app, ["verify-resume", *options])
+        return folder, onehop("verify-resume", *options)
 
 
 @pytest.mark.slow
@@ -135,13 +134,13 @@ def test_a_killed_run_ends_with_the_same_bits(proof):
 
 
 @pytest.mark.slow
-def test_a_resume_that_is_not_exact_is_noticed(proof, tmp_path, monkeypatch):
-    """The smallest possible cheat: one bit of one of Adam's moments changes while the run lies dead."""
+def test_an_inexact_resume_is_detected(proof, tmp_path, monkeypatch):
+    """One bit of one of Adam's moments changes before the run resumes."""
     folder, _ = proof
     output = []
 
     def tampered(command, run, *_):
-        """The killed run again, as if it had been killed before its last checkpoint."""
+        """Resume the killed run from its second to last checkpoint, with a changed bit."""
         shutil.copytree(folder / "killed", run)
         *_, before, last = Run(run).steps()
         shutil.rmtree(Run(run).folder(last))
