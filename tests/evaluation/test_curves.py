@@ -35,36 +35,36 @@ def test_paths_may_be_strings(run, tmp_path):
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures that are made, for looking at them as data."""
-    figures = []
+def figures(monkeypatch):
+    """Collects the figures and axes that are drawn."""
+    collected = []
     made = curves.new_figure
 
     def keep(*size, **options):
-        figures.append(made(*size, **options))
-        return figures[-1]
+        collected.append(made(*size, **options))
+        return collected[-1]
 
     monkeypatch.setattr(curves, "new_figure", keep)
-    return figures
+    return collected
 
 
-def test_a_png_of_a_run_folder(run, tmp_path):
+def test_a_run_folder_is_drawn_as_png(run, tmp_path):
     draw(run, tmp_path / "a.png")
     content = (tmp_path / "a.png").read_bytes()
     assert content.startswith(b"\x89PNG")
     assert len(content) > 20_000
 
 
-def test_an_svg_of_a_metrics_file(run, tmp_path):
+def test_a_metrics_file_is_drawn_as_svg(run, tmp_path):
     draw(run / "metrics.jsonl", tmp_path / "a.svg")
     root = ElementTree.parse(tmp_path / "a.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert len(list(root.iter("{http://www.w3.org/2000/svg}path"))) > 20
 
 
-def test_every_curve_is_there_with_its_points_and_a_name(run, tmp_path, drawn):
+def test_every_curve_has_its_points_and_label(run, tmp_path, figures):
     draw(run, tmp_path / "a.svg")
-    (_, axes), *_ = drawn
+    (_, axes), *_ = figures
     found = {axis.get_title("left"): {line.get_label(): line for line in axis.lines} for axis in axes}
     assert {title: list(lines) for title, lines in found.items()} == {
         "loss a target token": ["objective, training", "nll, training", "nll, validation"],
@@ -77,8 +77,8 @@ def test_every_curve_is_there_with_its_points_and_a_name(run, tmp_path, drawn):
     assert [axis.get_legend() is not None for axis in axes] == [True, True, False, False]
 
 
-class Read(dict):
-    """A report that notes what is read of it."""
+class RecordingReport(dict):
+    """A report that records which metrics are read."""
 
     def __init__(self, *args, **more):
         super().__init__(*args, **more)
@@ -89,9 +89,9 @@ class Read(dict):
         return super().__getitem__(name)
 
 
-def test_what_the_console_shows_is_drawn(capsys):
-    step = Read(TRAINING[-1], seconds=0.5, share_of_peak=0.25)
-    validation = Read(VALIDATION[-1], valid_perplexity=2.1)
+def test_every_metric_of_the_console_is_drawn(capsys):
+    step = RecordingReport(TRAINING[-1], seconds=0.5, share_of_peak=0.25)
+    validation = RecordingReport(VALIDATION[-1], valid_perplexity=2.1)
     with TrainDisplay(every=1) as console:
         console.last = 8
         console.stepped(step)
@@ -100,37 +100,37 @@ def test_what_the_console_shows_is_drawn(capsys):
     assert "objective 0.688  nll 0.625" in shown
     assert "validation: nll 0.750" in shown
     drawn = {name for _, panel in curves._PANELS for name in panel}
-    # The share of the peak is the speed in other words, and the perplexity is the nll's.
+    # The share of the peak follows from the speed, and the perplexity from the nll.
     assert (step.names | validation.names) - {"step", "seconds", "share_of_peak", "valid_perplexity"} <= drawn
 
 
 @pytest.mark.parametrize(
     ("value", "written"), [(1_200_000, "1,200,000"), (0.1 + 0.2, "0.3"), (0.0008, "0.0008"), (0, "0")]
 )
-def test_numbers_at_the_side_have_no_exponent(run, tmp_path, drawn, value, written):
+def test_axis_labels_have_no_exponent(run, tmp_path, figures, value, written):
     draw(run, tmp_path / "a.svg")
-    for axis in drawn[0][1]:
+    for axis in figures[0][1]:
         assert axis.yaxis.get_major_formatter()(value, 0) == written
 
 
-def test_one_point_alone_is_marked(tmp_path, drawn):
+def test_a_curve_of_one_point_has_a_marker(tmp_path, figures):
     draw(write(tmp_path / "run", [*TRAINING * 10, VALIDATION[0]]), tmp_path / "a.svg")
-    objective, nll, validation = drawn[0][1][0].lines
+    objective, nll, validation = figures[0][1][0].lines
     assert [line.get_marker() for line in (objective, nll, validation)] == ["", "", "."]
 
 
-def test_what_was_not_measured_gets_no_panel(tmp_path, drawn):
+def test_missing_metrics_get_no_panel(tmp_path, figures):
     draw(write(tmp_path / "run", TRAINING), tmp_path / "a.png")
-    figure, axes = drawn[0]
+    figure, axes = figures[0]
     assert [axis.get_title("left") for axis in axes] == ["loss a target token", "learning rate", "target tokens/s"]
     assert len(figure.axes) == 3
 
 
-def test_lines_that_are_no_reports_are_passed_over(run, tmp_path, drawn):
+def test_invalid_lines_are_skipped(run, tmp_path, figures):
     with (run / "metrics.jsonl").open("a") as out:
         out.write('5\n{"nll": 1}\n{"step": 9, "nl')
     draw(run, tmp_path / "a.svg")
-    assert len(drawn[0][1][0].lines[0].get_xydata()) == 8
+    assert len(figures[0][1][0].lines[0].get_xydata()) == 8
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_lines_that_are_no_reports_are_passed_over(run, tmp_path, drawn):
         ("binary", "a.png", "binary cannot be read: 'utf-8' codec can't decode"),
     ],
 )
-def test_errors(run, tmp_path, monkeypatch, where, out, message):
+def test_wrong_files_are_refused(run, tmp_path, monkeypatch, where, out, message):
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     Path("text").write_text("hello\n")
@@ -154,7 +154,7 @@ def test_errors(run, tmp_path, monkeypatch, where, out, message):
     assert str(caught.value).startswith(message)
 
 
-def test_without_matplotlib(run, tmp_path, monkeypatch):
+def test_missing_matplotlib_is_named(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(OnehopError, match=r"^This needs matplotlib\. Install it with: .* \"onehop\[plots\]\"$"):
         draw(run, tmp_path / "a.png")

@@ -1,4 +1,4 @@
-"""Perplexity against probabilities that are taken one by one."""
+"""Perplexity against a forward pass for each text."""
 
 import math
 
@@ -31,7 +31,7 @@ def one_by_one(model: DecoderOnly, ids: list[int]) -> float:
     return -sum(float(log_probs[i, token]) for i, token in enumerate([*ids, EOS]))
 
 
-def test_it_is_the_sum_over_all_tokens_and_ends(model):
+def test_the_nll_is_the_sum_over_all_tokens_and_eos(model):
     decoder, tokenizer = model
     found = likelihood_of(decoder, tokenizer, TEXTS)
     encoded = [tokenizer.encode(text) for text in TEXTS if text]
@@ -40,7 +40,7 @@ def test_it_is_the_sum_over_all_tokens_and_ends(model):
     assert found.bytes == len("one two three" + "four five" + TEXTS[-1])
 
 
-def test_a_text_longer_than_the_model_is_read_in_parts(model):
+def test_a_text_longer_than_the_model_is_split(model):
     decoder, tokenizer = model
     text = " ".join(["one two three"] * 30)
     ids = tokenizer.encode(text)
@@ -51,7 +51,7 @@ def test_a_text_longer_than_the_model_is_read_in_parts(model):
     assert (found.texts, found.tokens) == (1, len(ids) + len(parts))
 
 
-def test_figures_are_per_token_word_and_byte():
+def test_perplexity_is_per_token_and_word_and_bits_per_byte():
     found = Likelihood(texts=1, tokens=4, words=2, bytes=8, nll=4 * math.log(2))
     assert (found.perplexity, found.word_perplexity, found.bits_per_byte) == pytest.approx((2.0, 4.0, 0.5))
     assert found.lines() == [

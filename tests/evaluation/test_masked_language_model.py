@@ -1,13 +1,12 @@
-"""Hidden pieces found again, against pieces that are hidden and asked for one by one."""
+"""Recall of masked pieces, against a forward pass for each piece."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from command_line import onehop
 
-from onehop.cli import app
 from onehop.config import ModelSettings, Settings, load_settings
 from onehop.data.objectives import MARKS, MASK
 from onehop.errors import TextError
@@ -31,7 +30,7 @@ def model() -> tuple[EncoderOnly, Tokenizer]:
 
 @torch.no_grad()
 def one_by_one(model: EncoderOnly, ids: list[int]) -> list[tuple[float, int]]:
-    """Of each piece its negative log-likelihood and its rank, when it is hidden with the others of its turn."""
+    """The negative log-likelihood and the rank of each piece, masked with the others of its turn."""
     found = []
     for place, own in enumerate(ids):
         shown = [MASK if i % EVERY == place % EVERY else token for i, token in enumerate(ids)]
@@ -41,7 +40,7 @@ def one_by_one(model: EncoderOnly, ids: list[int]) -> list[tuple[float, int]]:
     return found
 
 
-def test_every_piece_is_hidden_once(model):
+def test_every_piece_is_masked_once(model):
     encoder, tokenizer = model
     found = recall_of(encoder, tokenizer, TEXTS)
     encoded = [tokenizer.encode(text) for text in TEXTS if text]
@@ -53,12 +52,12 @@ def test_every_piece_is_hidden_once(model):
     assert found.pieces.commonest == max(sum(ids.count(i) for ids in encoded) for ids in encoded for i in ids)
 
 
-def test_nothing_has_nothing_to_hide(model):
+def test_empty_texts_are_refused(model):
     with pytest.raises(TextError, match=r"^There is no text to hide words of\. Give lines that are not empty\.$"):
         recall_of(*model, ["", " "])
 
 
-def test_a_text_longer_than_the_model_is_read_in_parts(model):
+def test_a_text_longer_than_the_model_is_split(model):
     encoder, tokenizer = model
     text = " ".join(["one two three"] * 30)
     ids = tokenizer.encode(text)
@@ -67,7 +66,7 @@ def test_a_text_longer_than_the_model_is_read_in_parts(model):
     assert recall_of(encoder, tokenizer, [text]).nll == pytest.approx(sum(nll for nll, _ in expected), rel=1e-5)
 
 
-def test_a_whole_word_begins_one_and_is_not_continued_by_letters():
+def test_whole_words_are_pieces_between_word_boundaries():
     tokenizer = Tokenizer.learn(["alone ab, 12 cd"] * 20, load_settings("tiny").tokenizer)
     ids = [*tokenizer.encode("alone ab, 12 cd"), EOS]
     whole = whole_words(tokenizer, np.array(ids[:-1]), np.array(ids[1:])).tolist()
@@ -77,7 +76,7 @@ def test_a_whole_word_begins_one_and_is_not_continued_by_letters():
     assert not whole_words(tokenizer, np.array(ids[:1]), continued)[0]
 
 
-def test_figures_are_shares_of_what_was_hidden():
+def test_the_report_shows_shares_of_masked_pieces_and_words():
     pieces = MaskedTokens(hidden=8, first=2, among_five=4, commonest=1)
     found = Recall(texts=3, pieces=pieces, words=MaskedTokens(hidden=4, first=1, among_five=1, commonest=1), nll=0.0)
     assert found.lines() == [
@@ -88,7 +87,7 @@ def test_figures_are_shares_of_what_was_hidden():
     ]
 
 
-def test_evaluate_asks_an_encoder_for_hidden_pieces(model, tmp_path):
+def test_evaluate_reports_the_recall_of_an_encoder(model, tmp_path):
     encoder, tokenizer = model
     weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
     stored = StoredModel(
@@ -104,9 +103,9 @@ def test_evaluate_asks_an_encoder_for_hidden_pieces(model, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     words = ["evaluate", "-m", str(file), "--text", str(tmp_path / "held.txt")]
     found = recall_of(encoder, tokenizer, TEXTS)
-    figures = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    figures = json.loads(onehop(*words, "--json").stdout)
     assert figures["pieces"] == vars(found.pieces)
     assert figures["perplexity"] == pytest.approx(found.perplexity)
-    assert CliRunner().invoke(app, words).stdout.splitlines() == found.lines()
-    refused = CliRunner().invoke(app, [*words[:-1], str(tmp_path / "empty.txt")])
+    assert onehop(*words).stdout.splitlines() == found.lines()
+    refused = onehop(*words[:-1], tmp_path / "empty.txt")
     assert refused.stderr == f"onehop: {tmp_path / 'empty.txt'} has no text in it. Give another --text.\n"

@@ -1,4 +1,4 @@
-"""Scores are sacreBLEU's own, and say how they were made."""
+"""Scores equal sacreBLEU's, and their signatures name how they were computed."""
 
 import re
 import shutil
@@ -32,7 +32,7 @@ HYPOTHESES = ["the cat sat on the mat.", 'He said: "No, never".', "It rains and 
 GERMAN = ["„Ja“, z.B. die U-Bahn-Station in Baden-Baden.", "Am 3. Mai kam er an...", "Die E-Mail ist da!"]
 ALMOST = ["„Ja“, z.B. die U-Bahn-Haltestelle in Baden-Baden.", "Am 3. Mai kam sie an...", "Die Mail ist da!"]
 
-# Enough sentences that differ for a test between systems.
+# Enough different sentences for a significance test.
 MANY = [
     f"the {n} {what} stand in the {where}"
     for n in ["two", "three"]
@@ -45,7 +45,7 @@ OTHER = [line.replace("the", "a") if i % 2 else line.replace("in ", "on ") for i
 
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "none", "char"])
 @pytest.mark.parametrize("lower", [False, True])
-def test_bleu_is_sacrebleus(tokenize, lower):
+def test_bleu_equals_sacrebleus(tokenize, lower):
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], tokenize=tokenize, lowercase=lower, force=True).score
     found = bleu(HYPOTHESES, REFERENCES, tokenize=tokenize, lower=lower)
     assert found.value == expected
@@ -55,12 +55,12 @@ def test_bleu_is_sacrebleus(tokenize, lower):
     assert f"version:{sacrebleu.__version__}" in found.signature
 
 
-def test_the_tokenizer_and_the_case_matter():
+def test_bleu_depends_on_tokenizer_and_case():
     ways = [(tokenize, lower) for tokenize in ("13a", "none") for lower in (False, True)]
     assert len({bleu(HYPOTHESES, REFERENCES, tokenize=t, lower=low).value for t, low in ways}) == 4
 
 
-def test_chrf_is_sacrebleus_with_words():
+def test_chrf_equals_sacrebleus_with_word_order_2():
     found = chrf(HYPOTHESES, REFERENCES)
     assert found.value == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES], word_order=2).score
     assert found.value != sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
@@ -69,7 +69,7 @@ def test_chrf_is_sacrebleus_with_words():
     assert f"version:{sacrebleu.__version__}" in found.signature
 
 
-def test_ter_is_sacrebleus():
+def test_ter_equals_sacrebleus():
     found = ter(HYPOTHESES, REFERENCES)
     assert found.value == sacrebleu.corpus_ter(HYPOTHESES, [REFERENCES]).score
     assert found.value > 10
@@ -77,14 +77,14 @@ def test_ter_is_sacrebleus():
     assert "tok:tercom" in found.signature
 
 
-def test_chrf_of_each_sentence_is_sacrebleus():
+def test_sentence_chrf_equals_sacrebleus():
     found = sentence_chrf(HYPOTHESES, REFERENCES)
     pairs = zip(HYPOTHESES, REFERENCES, strict=True)
     assert found == [sacrebleu.sentence_chrf(h, [r], word_order=2).score for h, r in pairs]
     assert len(set(found)) == 3
 
 
-def test_the_same_text_is_perfect():
+def test_identical_texts_have_perfect_scores():
     assert bleu(REFERENCES, REFERENCES).value == pytest.approx(100)
     assert chrf(REFERENCES, REFERENCES).value == pytest.approx(100)
     assert ter(REFERENCES, REFERENCES).value == 0
@@ -94,7 +94,7 @@ def test_a_score_prints_with_its_signature():
     assert str(MetricScore("BLEU", 41.016, "tok:13a")) == "BLEU 41.02 (tok:13a)"
 
 
-def test_text_that_looks_tokenised_is_scored_without_a_word(caplog):
+def test_scoring_tokenised_text_logs_no_warning(caplog):
     bleu(["It rains ."] * 200, ["It rains ."] * 200)
     assert caplog.text == ""
 
@@ -118,12 +118,12 @@ def test_text_that_looks_tokenised_is_scored_without_a_word(caplog):
         ("", ""),
     ],
 )
-def test_compounds_are_split_as_for_the_paper(text, split):
+def test_compounds_are_split_at_hyphens(text, split):
     assert split_compounds(text) == split
 
 
 @pytest.mark.skipif(not shutil.which("perl"), reason="perl is the oracle")
-def test_perl_splits_alike():
+def test_compound_splitting_equals_the_perl_script():
     text = "\n".join([*GERMAN, "a-b-c-d", "ja--nein ---", "ein\u00a0-\u00a0aus", "x-\ty", "-", "é-ß-ü"])
     script = "s/(?<a>\\S)-(?<b>\\S)/$+{a} ##AT##-##AT## $+{b}/g"
     split = subprocess.run(["perl", "-pe", script], input=text.encode(), capture_output=True, check=True).stdout
@@ -131,7 +131,7 @@ def test_perl_splits_alike():
     assert split.count(b"##AT##") == 22
 
 
-def test_tokenised_bleu_is_sacrebleus_on_tokenised_text():
+def test_tokenised_bleu_equals_sacrebleu_on_tokenised_text():
     tokenize = MosesTokenizer("de").tokenize
     hypotheses, references = ([tokenize(line, return_str=True) for line in side] for side in (ALMOST, GERMAN))
     expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="none", force=True).score
@@ -139,7 +139,7 @@ def test_tokenised_bleu_is_sacrebleus_on_tokenised_text():
     assert 20 < expected < 90
 
 
-def test_compound_split_bleu_is_sacrebleus_on_split_text():
+def test_compound_split_bleu_equals_sacrebleu_on_split_text():
     tokenize = MosesTokenizer("de").tokenize
     hypotheses, references = (
         [split_compounds(tokenize(line, return_str=True)) for line in side] for side in (ALMOST, GERMAN)
@@ -152,24 +152,24 @@ def test_compound_split_bleu_is_sacrebleus_on_split_text():
     assert expected != bleu(ALMOST, GERMAN, tokenize=Moses("de")).value
 
 
-def test_moses_after_plain_punctuation():
+def test_moses_can_normalise_punctuation_first():
     normalise, tokenize = MosesPunctNormalizer("de").normalize, MosesTokenizer("de").tokenize
     found = Moses("de", normalise=True)
     assert found(GERMAN[0]) == tokenize(normalise(GERMAN[0]), return_str=True, escape=False)
     assert found(GERMAN[0]).startswith('" Ja " ,')
 
 
-def test_the_language_makes_moses_keep_other_abbreviations():
+def test_moses_uses_the_abbreviations_of_the_language():
     assert Moses("de")("Am 3. Mai") == "Am 3. Mai"
     assert Moses("en")("Am 3. Mai") == "Am 3 . Mai"
 
 
-def test_a_language_that_moses_does_not_know_is_english_and_says_so():
+def test_moses_treats_an_unknown_language_as_english():
     assert Moses("tlh").signature() == Moses("en").signature()
     assert Moses("tlh")("Am 3. Mai") == "Am 3 . Mai"
 
 
-def test_the_signature_tells_how_text_was_tokenised():
+def test_the_signature_names_language_normalisation_and_splitting():
     found = {
         bleu(ALMOST, GERMAN, tokenize=Moses("de", **how)).signature: how
         for how in ({}, {"compounds": True}, {"normalise": True}, {"normalise": True, "compounds": True})
@@ -185,27 +185,27 @@ def test_the_signature_tells_how_text_was_tokenised():
     assert version[0].isdigit()
 
 
-def test_without_sacremoses(monkeypatch):
+def test_missing_sacremoses_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(OnehopError, match=r"^This needs sacremoses\. .*\"onehop\[evaluate\]\"$"):
         Moses("de")
 
 
-def test_every_convention_gives_its_own_number():
-    found = {name: bleu_or_other(how.metric("de")) for name, how in CONVENTIONS.items()}
+def test_every_convention_gives_a_different_score():
+    found = {name: score_of(how.metric("de")) for name, how in CONVENTIONS.items()}
     assert list(found) == ["bleu_13a", "bleu_intl", "bleu_tokenised", "bleu_compounds", "chrf", "ter"]
     assert len(set(found.values())) == 6
 
 
-def bleu_or_other(metric):
+def score_of(metric):
     return metric.corpus_score(ALMOST, [GERMAN]).score
 
 
-# --- how sure a score is --------------------------------------------------------------------------------------
+# --- intervals and significance -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [bleu_metric, chrf_metric, ter_metric])
-def test_the_interval_is_sacrebleus(make):
+def test_the_interval_equals_sacrebleus(make):
     metric = make()
     expected = metric.corpus_score(ONE, [MANY], n_bootstrap=300)
     found = score_with_interval(make(), ONE, MANY, resamples=300)
@@ -218,7 +218,7 @@ def test_the_interval_is_sacrebleus(make):
     assert "bs:300|seed:12345" in found.signature
 
 
-def test_the_seed_can_be_chosen_as_for_sacrebleu(monkeypatch):
+def test_the_seed_is_read_from_sacrebleu_seed(monkeypatch):
     usual = score_with_interval(bleu_metric(), ONE, MANY, resamples=300).interval
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     other = score_with_interval(bleu_metric(), ONE, MANY, resamples=300).interval
@@ -227,7 +227,7 @@ def test_the_seed_can_be_chosen_as_for_sacrebleu(monkeypatch):
 
 
 @pytest.mark.parametrize("make", [bleu_metric, chrf_metric, ter_metric])
-def test_the_comparison_is_sacrebleus(make):
+def test_the_paired_test_equals_sacrebleus(make):
     from sacrebleu.significance import PairedTest
 
     systems = [("one", ONE), ("other", OTHER)]
@@ -242,13 +242,13 @@ def test_the_comparison_is_sacrebleus(make):
     assert found.trials == 500
 
 
-def test_the_interval_is_the_same_with_and_without_another_system():
+def test_the_interval_does_not_depend_on_a_second_system():
     alone = score_with_interval(bleu_metric(), ONE, MANY, resamples=200)
     beside = compare(bleu_metric(), ONE, OTHER, MANY, resamples=200, trials=100)
     assert beside.score.interval == alone.interval
 
 
-def test_it_does_not_matter_which_system_comes_first():
+def test_the_p_value_does_not_depend_on_the_order_of_systems():
     one, other = (
         compare(bleu_metric(), *pair, MANY, resamples=100, trials=500) for pair in ((ONE, OTHER), (OTHER, ONE))
     )
@@ -257,12 +257,12 @@ def test_it_does_not_matter_which_system_comes_first():
 
 
 @pytest.mark.parametrize(("differing", "least"), [(0, 1.0), (1, 1.0), (2, 0.5), (4, 0.125)])
-def test_a_few_sentences_that_differ_prove_nothing(differing, least):
+def test_a_few_different_sentences_are_not_significant(differing, least):
     changed = [*OTHER[:differing], *ONE[differing:]]
     found = compare(bleu_metric(), ONE, changed, MANY, resamples=100, trials=500)
     assert (found.difference != 0) == bool(differing)
     assert found.p_value >= least
 
 
-def test_many_sentences_that_differ_prove_much():
+def test_many_different_sentences_are_significant():
     assert compare(bleu_metric(), MANY, OTHER, MANY, resamples=100, trials=2000).p_value < 0.001

@@ -1,4 +1,4 @@
-"""One run, every convention: the numbers are sacreBLEU's, and what is shown is what was found."""
+"""A report has the scores of every convention, equal to sacreBLEU's, and prints them."""
 
 import io
 import json
@@ -46,12 +46,12 @@ def sacrebleu(*args):
 
 
 @pytest.fixture(scope="module")
-def alone():
+def report():
     return evaluate(SRC, REF, hyp=FIRST)
 
 
 @pytest.fixture(scope="module")
-def paired():
+def paired_report():
     return evaluate(SRC, REF, hyp=FIRST, against=SECOND, trials=300, resamples=200)
 
 
@@ -65,12 +65,12 @@ def paired():
         (["bleu_intl"], ["-m", "bleu", "--tokenize", "intl"]),
     ],
 )
-def test_scores_are_those_of_sacrebleus_command_line(alone, names, args):
+def test_scores_equal_sacrebleus_command_line(report, names, args):
     expected = sacrebleu("-i", FIRST, "--confidence", *args)
     expected = expected if isinstance(expected, list) else [expected]
     assert len(expected) == len(names)
     for name, theirs in zip(names, expected, strict=True):
-        found = alone.scores[name].score
+        found = report.scores[name].score
         assert found.value == pytest.approx(theirs["score"], abs=1e-11)
         assert found.signature == theirs["signature"]
         assert found.name == theirs["name"]
@@ -78,11 +78,11 @@ def test_scores_are_those_of_sacrebleus_command_line(alone, names, args):
         assert found.interval.plus_minus == pytest.approx(theirs["confidence_var"], rel=1e-6)
 
 
-def test_the_comparison_is_that_of_sacrebleus_command_line(paired):
+def test_the_comparison_equals_sacrebleus_command_line(paired_report):
     args = ["-i", FIRST, SECOND, "-m", "bleu", "ter", "--paired-ar", "--paired-ar-n", "300"]
     expected = sacrebleu(*args)
     for name, key in (("bleu_13a", "BLEU"), ("ter", "TER")):
-        found = paired.scores[name]
+        found = paired_report.scores[name]
         first, second = (system[key] for system in expected)
         assert found.score.value == pytest.approx(first["score"], abs=1e-11)
         assert found.against.value == pytest.approx(second["score"], abs=1e-11)
@@ -90,8 +90,8 @@ def test_the_comparison_is_that_of_sacrebleus_command_line(paired):
         assert found.difference == found.score.value - found.against.value
 
 
-def test_one_run_shows_every_convention(alone):
-    assert [row.title for row in alone.scores.values()] == [
+def test_a_report_has_every_convention(report):
+    assert [row.title for row in report.scores.values()] == [
         "sacreBLEU 13a",
         "sacreBLEU intl",
         "tokenised BLEU",
@@ -99,24 +99,24 @@ def test_one_run_shows_every_convention(alone):
         "chrF2++",
         "TER (less is better)",
     ]
-    assert len({row.score.value for row in alone.scores.values()}) == 6
-    assert len({row.score.signature for row in alone.scores.values()}) == 6
-    assert all(row.against is row.p_value is row.missing is None for row in alone.scores.values())
-    assert (alone.sentences, alone.language, alone.resamples, alone.trials) == (20, "de", 1000, None)
+    assert len({row.score.value for row in report.scores.values()}) == 6
+    assert len({row.score.signature for row in report.scores.values()}) == 6
+    assert all(row.against is row.p_value is row.missing is None for row in report.scores.values())
+    assert (report.sentences, report.language, report.resamples, report.trials) == (20, "de", 1000, None)
 
 
-def test_a_system_against_itself_does_not_differ():
+def test_a_system_compared_with_itself_does_not_differ():
     found = evaluate(SRC, REF, hyp=FIRST, against=FIRST, trials=100, resamples=100)
     assert {(row.difference, row.p_value) for row in found.scores.values()} == {(0.0, 1.0)}
 
 
-def test_without_sacrebleu_nothing_is_translated_first(monkeypatch):
+def test_missing_sacrebleu_is_named_before_translating(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(MissingPackageError, match=r'^This needs sacreBLEU\. .*"onehop\[evaluate\]"$'):
         evaluate(SRC, REF, model="no such model")
 
 
-def test_without_sacremoses_the_rest_is_there_and_the_gap_says_what_to_do(monkeypatch, capsys):
+def test_without_sacremoses_other_scores_are_shown_with_the_remedy(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     found = evaluate(SRC, REF, hyp=FIRST, resamples=100)
     without = {name for name, row in found.scores.items() if row.score is None}
@@ -132,19 +132,19 @@ def test_without_sacremoses_the_rest_is_there_and_the_gap_says_what_to_do(monkey
 # --- by length, and the worst ---------------------------------------------------------------------------------
 
 
-def test_scores_by_length_are_those_of_the_sentences_of_that_length(alone):
-    for found in alone.lengths:
+def test_scores_by_length_use_the_sentences_of_that_length(report):
+    for found in report.lengths:
         among = range(found.shortest, found.longest + 1)
         places = [i for i, source in enumerate(lines(SRC)) if len(source.split()) in among]
         hypotheses, references = ([lines(file)[i] for i in places] for file in (FIRST, REF))
         assert found.sentences == len(places)
         assert found.bleu == bleu(hypotheses, references).value
         assert found.chrf == chrf(hypotheses, references).value
-    assert [str(found) for found in alone.lengths] == ["0–10", "11–20", "21–30"]
-    assert sum(found.sentences for found in alone.lengths) == 20
+    assert [str(found) for found in report.lengths] == ["0–10", "11–20", "21–30"]
+    assert sum(found.sentences for found in report.lengths) == 20
 
 
-def test_lengths_at_the_limits(tmp_path):
+def test_lengths_at_bucket_limits_are_assigned_correctly(tmp_path):
     words = [0, 10, 11, 50, 51, 300]
     text = write(tmp_path / "a.de", *(" ".join(["ja"] * n) for n in words))
     found = evaluate(text, text, hyp=text, resamples=100).lengths
@@ -156,7 +156,7 @@ def test_lengths_at_the_limits(tmp_path):
     ]
 
 
-def test_the_worst_sentences_come_worst_first_with_all_three_texts(tmp_path):
+def test_the_worst_sentences_are_sorted_and_have_all_three_texts(tmp_path):
     src = write(tmp_path / "a.en", "one", "", "two and three", "four")
     ref = write(tmp_path / "a.de", "eins", "", "zwei und drei", "vier")
     hyp = write(tmp_path / "b.de", "eins", "", "zwei oder drei", "Unsinn")
@@ -176,18 +176,18 @@ def test_the_worst_sentences_come_worst_first_with_all_three_texts(tmp_path):
     ("name", "language"),
     [("x.de", "de"), ("x.fr.gz", "fr"), ("x.txt", "en"), ("de", "en"), ("x.tlh", "en")],
 )
-def test_the_language_is_in_the_references_name(name, language):
+def test_the_language_is_read_from_the_references_name(name, language):
     assert module.language_of(Path(name)) == language
 
 
-def test_the_language_can_be_given(tmp_path):
+def test_the_language_can_be_set(tmp_path):
     text = write(tmp_path / "a.de", "Am 3. Mai geht es los.")
     found = evaluate(text, text, hyp=text, language="fr", resamples=100)
     assert "tok:moses-fr-" in found.scores["bleu_tokenised"].score.signature
     assert found.notes == []
 
 
-def test_a_language_that_moses_does_not_know_is_noted(tmp_path, capsys):
+def test_a_language_unknown_to_moses_is_noted(tmp_path, capsys):
     text = write(tmp_path / "a.de", "bIjatlh 'e' yImev")
     found = evaluate(text, text, hyp=text, language="tlh", resamples=100)
     (note,) = found.notes
@@ -218,7 +218,7 @@ def test_text_that_looks_tokenised_is_noted(tmp_path):
 # --- with a model ---------------------------------------------------------------------------------------------
 
 
-def test_a_model_translates_what_is_scored(model_file, tmp_path, capsys):
+def test_a_models_translations_are_scored(model_file, tmp_path, capsys):
     from onehop.pipelines.paragraphs import ParagraphTranslator
     from onehop.pipelines.sentence_translator import SentenceTranslator
 
@@ -246,7 +246,7 @@ def test_a_file_is_scored_without_torch(tmp_path):
     assert found.stderr == "set()\n"
 
 
-# --- what is shown --------------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------------------
 
 
 def without_versions(text):
@@ -257,7 +257,7 @@ def without_versions(text):
 @pytest.mark.parametrize(
     "command", re.findall(r"^    \$ (onehop evaluate .*)$", (DOCS / "guide" / "evaluate.md").read_text(), re.M)
 )
-def test_the_docs_show_what_is_printed(command, monkeypatch):
+def test_the_docs_show_the_printed_reports(command, monkeypatch):
     monkeypatch.chdir(SAMPLE)
     found = onehop(*command.split()[2:])
     assert found.exit_code == 0
@@ -266,23 +266,23 @@ def test_the_docs_show_what_is_printed(command, monkeypatch):
     assert f"    $ {command}\n\n{without_versions(shown)}" in without_versions(text)
 
 
-def test_the_docs_have_examples():
+def test_the_docs_have_two_examples():
     assert (DOCS / "guide" / "evaluate.md").read_text(encoding="utf-8").count("    $ onehop evaluate ") == 2
 
 
-def test_a_terminal_gets_tables_with_lines(paired, monkeypatch):
+def test_tables_have_lines_on_a_terminal(paired_report, monkeypatch):
     out = io.StringIO()
     terminal = Console(file=out, force_terminal=True, width=100, highlight=False, markup=False, soft_wrap=True)
     monkeypatch.setattr(module, "console", lambda **_: terminal)
-    show(paired)
+    show(paired_report)
     shown = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
     assert re.search(r"convention +score +95% +against +95% +difference +p", shown)
     assert "────" in shown
     assert "\x1b[1m" in out.getvalue()
-    assert paired.scores["bleu_compounds"].score.signature in shown
+    assert paired_report.scores["bleu_compounds"].score.signature in shown
 
 
-def test_in_a_pipe_nothing_is_folded(tmp_path, monkeypatch):
+def test_lines_are_not_wrapped_in_a_pipe(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     long = "sehr " * 200 + "lang"
     text = write(tmp_path / "a.de", long)
@@ -294,7 +294,7 @@ def test_in_a_pipe_nothing_is_folded(tmp_path, monkeypatch):
     assert "─" not in shown
 
 
-def test_json_holds_all_of_the_report():
+def test_json_contains_the_whole_report():
     found = onehop(*GIVEN, "--hyp", FIRST, "--json", "--worst", 3, "--resamples", 200, "-l", "de")
     assert found.exit_code == 0
     expected = evaluate(SRC, REF, hyp=FIRST, worst=3, resamples=200)
@@ -303,17 +303,17 @@ def test_json_holds_all_of_the_report():
     assert "ü" in found.stdout
 
 
-def test_json_of_two_systems(paired, monkeypatch):
+def test_json_contains_the_comparison_of_two_systems(paired_report, monkeypatch):
     monkeypatch.setattr(module, "evaluate", partial(evaluate, trials=200))
     found = json.loads(onehop(*GIVEN, "--hyp", FIRST, "--against", SECOND, "--json").stdout)
     assert (found["against"], found["trials"]) == (str(SECOND), 200)
     row = found["scores"]["bleu_compounds"]
-    assert row["difference"] == paired.scores["bleu_compounds"].difference
+    assert row["difference"] == paired_report.scores["bleu_compounds"].difference
     assert 0 < row["p_value"] < 0.05
     assert row["against"]["interval"]["resamples"] == 1000
 
 
-# --- what is refused ------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------------------
 
 
 UNEQUAL = "They must be aligned line by line. Check line"
@@ -339,7 +339,7 @@ UNEQUAL = "They must be aligned line by line. Check line"
         ("--model nowhere", "There is no model 'nowhere'."),
     ],
 )
-def test_bad_input_is_one_line(args, message, tmp_path, monkeypatch):
+def test_wrong_input_is_a_one_line_error(args, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(Path("two"), "ja", "zweiundzwanzig")
     write(Path("three"), "ja", "zweiundzwanzig", "nie")
@@ -355,7 +355,7 @@ def test_bad_input_is_one_line(args, message, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("option", ["--src", "--ref"])
-def test_source_and_reference_are_needed(option):
+def test_missing_source_or_reference_is_refused(option):
     args = ["--src", SRC] if option == "--ref" else ["--ref", REF]
     found = onehop(*args, "--hyp", FIRST)
     said = f"Evaluation needs {option}. Give --src and --ref, or --text for a decoder or an encoder."
