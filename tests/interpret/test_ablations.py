@@ -1,4 +1,4 @@
-"""Edits: read from words, made on the real model for one run, against the same computation by hand."""
+"""Edits are parsed, change one forward pass, and equal the same computation by hand."""
 
 import math
 
@@ -21,7 +21,7 @@ def a_model(norm: str = "post") -> Transformer:
     widths = {"d_model": 12, "d_ff": 20, "n_heads": 3, "d_k": 7, "d_v": 8, "max_length": 16}
     model = Transformer(ModelSettings(n_encoder_layers=2, n_decoder_layers=2, dropout=0.0, norm=norm, **widths), 30)
     for parameter in model.parameters():
-        if parameter.dim() == 1:  # biases and gains that matter
+        if parameter.dim() == 1:  # so that biases are not 0 and gains not 1
             nn.init.normal_(parameter, mean=1.0, std=0.3)
     return model.double().eval()
 
@@ -36,7 +36,7 @@ def value(recorder: Recorder, name: str) -> torch.Tensor:
     return recorder[name].value
 
 
-# --- written
+# --- parsing
 
 
 @pytest.mark.parametrize(
@@ -48,20 +48,20 @@ def value(recorder: Recorder, name: str) -> torch.Tensor:
         *("residual=off@encoder.1", "norm=off", "norm=off@decoder"),
     ],
 )
-def test_an_edit_is_written_as_it_is_read(text):
+def test_edits_round_trip_through_text(text):
     assert str(Edit.parse(f" {text} ")) == text
 
 
-def test_a_place_is_a_role_a_layer_and_a_head():
+def test_a_scope_has_role_layer_and_head():
     assert Edit.parse("head=off@cross.1.0") == Edit("head", "off", Scope("cross", 1, 0))
 
 
-def test_an_edit_given_twice_counts_once():
+def test_repeated_edits_are_removed():
     assert [str(e) for e in parse_edits(["scale=off", "mask=off", "scale=off"])] == ["scale=off", "mask=off"]
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_every_example_is_right(name):
+def test_every_example_in_error_messages_is_valid(name):
     for text in FORMS[name].example.replace(" or ", ", ").split(", "):
         assert Edit.parse(text).name == name
 
@@ -97,13 +97,13 @@ def test_every_example_is_right(name):
         ),
     ],
 )
-def test_a_wrong_edit_is_answered_in_one_line(text, message):
+def test_an_invalid_edit_is_a_one_line_error(text, message):
     with pytest.raises(SettingsError) as error:
         Edit.parse(text)
     assert str(error.value) == message
 
 
-def test_a_very_long_wrong_edit_is_cut_in_the_message():
+def test_a_very_long_invalid_edit_is_truncated_in_the_message():
     with pytest.raises(SettingsError) as error:
         Edit.parse("x" * 10_000)
     assert f"'{'x' * 59}…'" in str(error.value)
@@ -117,17 +117,17 @@ def test_a_very_long_wrong_edit_is_cut_in_the_message():
         ("head=off@cross.1.3", "head=off@cross.1.3 asks for head 3, but there are 3. They count from 0 to 2."),
     ],
 )
-def test_a_layer_or_head_that_is_not_there_is_refused(text, message):
+def test_an_unknown_layer_or_head_is_refused(text, message):
     with pytest.raises(SettingsError) as error:
         EditTap(a_model(), parse_edits([text]))
     assert str(error.value) == message
 
 
-# --- made
+# --- effects
 
 
 @NORMS
-def test_no_edit_changes_nothing(norm):
+def test_without_edits_the_logits_are_the_models(norm):
     model = a_model(norm)
     torch.testing.assert_close(value(run(model), "logits"), model(Tokens.padded(SRC), Tokens.padded(TGT)))
 
@@ -140,7 +140,7 @@ def test_no_edit_changes_nothing(norm):
         *("head=only@encoder.0.1", "heads=averaged", "residual=off", "norm=off"),
     ],
 )
-def test_an_edit_changes_the_result_and_nothing_of_it_stays(norm, edit):
+def test_an_edit_changes_only_its_own_pass(norm, edit):
     model = a_model(norm)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     plain = value(run(model), "logits")
@@ -150,21 +150,21 @@ def test_an_edit_changes_the_result_and_nothing_of_it_stays(norm, edit):
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
-def test_another_divisor_stands_in_the_place_of_root_d_k():
+def test_scale_replaces_root_d_k():
     found = run(a_model(), "scale=3@cross.1")
     for path, divisor in {"encoder.layers.0.self": math.sqrt(7), "decoder.layers.1.cross": 3.0}.items():
         scores, scaled = (value(found, f"{path}_attention.{n}") for n in ("scores", "scaled_scores"))
         torch.testing.assert_close(scaled, scores / divisor)
 
 
-def test_the_divisor_of_one_head_leaves_the_others_alone():
+def test_the_scale_of_one_head_does_not_change_the_others():
     found = run(a_model(), "scale=off@decoder.0.2")
     scores, scaled = (value(found, f"decoder.layers.0.self_attention.{n}") for n in ("scores", "scaled_scores"))
     torch.testing.assert_close(scaled[:, 2], scores[:, 2])
     torch.testing.assert_close(scaled[:, :2], scores[:, :2] / math.sqrt(7))
 
 
-def test_without_the_mask_the_decoder_sees_the_future():
+def test_without_the_mask_the_decoder_attends_to_the_future():
     found = run(a_model(), "mask=off")
     for layer in (0, 1):
         path = f"decoder.layers.{layer}.self_attention"
@@ -173,13 +173,13 @@ def test_without_the_mask_the_decoder_sees_the_future():
         torch.testing.assert_close(weights, value(found, f"{path}.scaled_scores").softmax(-1))
 
 
-def test_mask_and_scale_go_together():
+def test_mask_and_scale_can_be_combined():
     found = run(a_model(), "mask=off", "scale=off")
     path = "decoder.layers.0.self_attention"
     torch.testing.assert_close(value(found, f"{path}.weights"), value(found, f"{path}.scores").softmax(-1))
 
 
-def test_without_positions_the_encoder_cannot_tell_the_order():
+def test_without_positions_a_reversed_source_gives_reversed_states():
     model = a_model()
     forwards, backwards = Recorder(), Recorder()
     for ids, recorder in ((SRC, forwards), (SRC.flip(1), backwards)):
@@ -189,7 +189,7 @@ def test_without_positions_the_encoder_cannot_tell_the_order():
     torch.testing.assert_close(value(forwards, name), value(backwards, name).flip(1))
 
 
-def test_shuffled_positions_are_the_same_positions_in_another_order():
+def test_shuffled_positions_are_a_permutation():
     model = a_model()
     plain, edited, other = run(model), run(model, "positions=shuffled"), run(model, "positions=shuffled:3")
     at = [value(r, "source_input.positioned") - value(r, "source_input.scaled") for r in (plain, edited, other)]
@@ -201,7 +201,7 @@ def test_shuffled_positions_are_the_same_positions_in_another_order():
 
 
 @pytest.mark.parametrize(("edit", "left"), [("head=off@cross.1.0", [1, 2]), ("head=only@cross.1.0", [0])])
-def test_heads_that_are_off_add_nothing(edit, left):
+def test_switched_off_heads_add_nothing(edit, left):
     model = a_model()
     found = run(model, edit)
     outputs = value(found, "decoder.layers.1.cross_attention.head_outputs")
@@ -212,7 +212,7 @@ def test_heads_that_are_off_add_nothing(edit, left):
     assert (value(found, "decoder.layers.0.cross_attention.head_outputs")[:, :].abs().amax((2, 3)) > 0).all()
 
 
-def test_averaged_heads_all_look_at_the_same():
+def test_averaged_heads_have_equal_weights():
     plain, found = run(a_model()), run(a_model(), "heads=averaged@encoder.0")
     weights = value(found, "encoder.layers.0.self_attention.weights")
     mean = value(plain, "encoder.layers.0.self_attention.weights").mean(1)
@@ -222,7 +222,7 @@ def test_averaged_heads_all_look_at_the_same():
 
 
 @NORMS
-def test_without_the_residual_only_the_sub_layer_goes_on(norm):
+def test_without_the_residual_only_the_sublayers_output_remains(norm):
     found = run(a_model(norm), "residual=off@decoder.1")
     for name, sublayer in (("self", "self_attention.projection"), ("feed", "feed_forward.output")):
         residual = value(found, f"decoder.layers.1.{name}_add_norm.residual")
@@ -231,7 +231,7 @@ def test_without_the_residual_only_the_sub_layer_goes_on(norm):
 
 
 @NORMS
-def test_without_the_norm_what_went_in_comes_out(norm):
+def test_without_the_norm_its_input_is_its_output(norm):
     found = run(a_model(norm), "norm=off")
     for name in (n for n in found if n.endswith("add_norm.norm")):
         went_in = name.replace(".norm", ".skip" if norm == "pre" else ".residual")
@@ -241,7 +241,7 @@ def test_without_the_norm_what_went_in_comes_out(norm):
         assert torch.equal(value(found, "encoder.norm"), last)
 
 
-def test_without_norm_and_residual_the_sub_layer_still_gets_its_input():
+def test_without_norm_and_residual_the_sublayer_still_gets_its_input():
     found = run(a_model("pre"), "norm=off@encoder", "residual=off@encoder")
     normed = value(found, "encoder.layers.0.self_add_norm.norm")
     assert torch.equal(normed, value(found, "source_input.positioned"))

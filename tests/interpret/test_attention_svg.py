@@ -1,4 +1,4 @@
-"""Attention as a picture: a square for each weight, and nothing of the text is taken for markup."""
+"""Attention as a picture: a square for each weight, and escaped labels."""
 
 from xml.etree import ElementTree
 
@@ -21,12 +21,12 @@ def squares(picture):
     return [r for r in picture.iter(f"{SVG}rect") if r.find(f"{SVG}title") is not None]
 
 
-def test_every_weight_has_its_square(picture):
+def test_every_weight_has_a_square(picture):
     found = [float(s.find(f"{SVG}title").text) for s in squares(picture)]
     assert found == 3 * [0.25, 0.75, 1.0, 0.0, 0.5, 0.5]
 
 
-def test_more_weight_is_darker(picture):
+def test_larger_weights_are_darker(picture):
     by_weight = sorted(squares(picture), key=lambda s: float(s.find(f"{SVG}title").text))
     shades = [float(s.get("fill-opacity")) for s in by_weight]
     assert shades == sorted(shades)
@@ -34,13 +34,13 @@ def test_more_weight_is_darker(picture):
     assert shades[-1] == 1.0
 
 
-def test_labels_are_text_whatever_they_contain(picture):
+def test_labels_are_escaped(picture):
     labels = [t.text for t in picture.iter(f"{SVG}text")]
     assert labels.count("<b>") == labels.count("&") == labels.count("x") == 3
     assert picture.get("aria-label") == 'a "caption" & more'
 
 
-def test_everything_is_inside_the_picture(picture):
+def test_all_squares_are_inside_the_picture(picture):
     width, height = float(picture.get("width")), float(picture.get("height"))
     for group in picture.iter(f"{SVG}g"):
         x, y = map(float, group.get("transform").removeprefix("translate(").removesuffix(")").split())

@@ -1,4 +1,4 @@
-"""A recorded translation passed through the model again: every head off in turn, read by the lens, by its neurons."""
+"""Further passes over a traced translation: each head switched off, the logit lens, the effects of neurons."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def tracer(request):
 
 
 def written(tracer, header, edits):
-    """The log-probability of each written token under edits, in one pass of its own."""
+    """The log-probability of each output token under edits, in a separate pass."""
     target = header["target"]
     outputs = [*target["ids"], EOS] if target["finished"] else target["ids"]
     with torch.inference_mode():
@@ -44,7 +44,7 @@ def written(tracer, header, edits):
 @pytest.mark.parametrize(
     "edits", [[], ["residual=off@encoder.1"], ["norm=off@decoder.1", "scale=off"], ["positions=off"]]
 )
-def test_a_batch_of_heads_is_every_head_switched_off_alone(tracer, edits):
+def test_heads_off_equals_switching_each_head_off_separately(tracer, edits):
     header = tracer.trace(TEXT, edits).header
     plain = written(tracer, header, edits)
     parts = list(tracer.heads_off(header))
@@ -59,7 +59,7 @@ def test_a_batch_of_heads_is_every_head_switched_off_alone(tracer, edits):
     assert seen > 0.01
 
 
-def test_with_a_head_off_the_likeliest_tokens_are_those_of_its_pass(tracer):
+def test_top_tokens_with_a_head_off_equal_those_of_a_separate_pass(tracer):
     header = tracer.trace(TEXT).header
     part = list(tracer.heads_off(header))[4]
     target = header["target"]
@@ -73,7 +73,7 @@ def test_with_a_head_off_the_likeliest_tokens_are_those_of_its_pass(tracer):
         assert [x for _, x in pairs] == pytest.approx(best.values[step].tolist(), rel=1e-4)
 
 
-def test_nothing_of_a_sweep_stays_in_the_model(tracer):
+def test_a_head_sweep_does_not_change_later_traces(tracer):
     before = tracer.trace(TEXT)
     list(tracer.heads_off(before.header))
     after = tracer.trace(TEXT)
@@ -81,7 +81,7 @@ def test_nothing_of_a_sweep_stays_in_the_model(tracer):
         assert (before[name] == after[name]).all(), name
 
 
-def test_after_the_last_layer_the_lens_reads_the_models_own_probabilities(tracer):
+def test_the_lens_after_the_last_layer_equals_the_models_probabilities(tracer):
     header = tracer.trace(TEXT).header
     assert len(header["lens"]) == 3
     for step, last in zip(header["steps"], header["lens"][-1], strict=True):
@@ -90,7 +90,7 @@ def test_after_the_last_layer_the_lens_reads_the_models_own_probabilities(tracer
     assert header["lens"][0][0]["candidates"] != pytest.approx(header["lens"][-1][0]["candidates"], rel=1e-2)
 
 
-def test_the_head_that_aligns_gives_most_to_what_the_alignment_links(tracer):
+def test_the_aligner_is_the_head_with_most_weight_on_aligned_tokens(tracer):
     trace = tracer.trace(TEXT)
     looked = trace["decoder.layers.1.cross_attention.weights"].mean(0).argmax(-1)
     shares = {
@@ -105,7 +105,7 @@ def test_the_head_that_aligns_gives_most_to_what_the_alignment_links(tracer):
     assert found["share"] == pytest.approx(max(shares.values()), rel=1e-4)
 
 
-def test_a_neuron_writes_along_its_column_of_the_second_matrix(tracer):
+def test_a_neurons_effect_is_its_column_of_w_2(tracer):
     model = tracer.model
     column = model.decoder.layers[1].feed_forward.w_2.weight[:, 7]
     (found,) = tracer.neurons("decoder", 1, [7])
@@ -117,6 +117,6 @@ def test_a_neuron_writes_along_its_column_of_the_second_matrix(tracer):
 
 
 @pytest.mark.parametrize(("stack", "layer", "place"), [("decoder", 3, 0), ("encoder", 2, 0), ("decoder", 0, 24)])
-def test_a_neuron_that_is_not_there_is_told_in_a_line(tracer, stack, layer, place):
+def test_an_unknown_neuron_is_refused(tracer, stack, layer, place):
     with pytest.raises(SettingsError, match="There is no neuron"):
         tracer.neurons(stack, layer, [place])

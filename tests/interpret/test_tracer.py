@@ -1,4 +1,4 @@
-"""A trace holds what the model computed: against the model, against stepwise decoding, against other libraries."""
+"""A trace equals what the model computes, and stepwise decoding; its file; limits; edits."""
 
 import json
 import math
@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from command_line import onehop
 from torch import nn
-from typer.testing import CliRunner
 
-from onehop.cli import app
 from onehop.config import ModelSettings, TokenizerSettings
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, SettingsError, TextError
@@ -23,7 +22,7 @@ from onehop.storage.model_label import describe
 from onehop.text.tokenizer import BOS, EOS, Tokenizer, normalise
 
 TEXT = "the old house a new bird"
-OPTIONS = SearchOptions(min_length=5)  # so that there is something to look at
+OPTIONS = SearchOptions(min_length=5)  # so that the output is not empty
 NORMS = pytest.mark.parametrize("norm", ["post", "pre"])
 HOSTILE = {
     "script": "</script><script>alert(1)</script><!-- the old house",
@@ -36,7 +35,7 @@ HOSTILE = {
 
 
 def a_translator(norm: str = "post", **changes: object) -> SentenceTranslator:
-    """A small model with random weights that likes to end its sentences."""
+    """A small model with random weights and a high probability of EOS."""
     words = [f"{a} {b} {c}" for a in ("the", "a") for b in ("old", "new") for c in ("house", "tree", "bird")]
     tokenizer = Tokenizer.learn(words, TokenizerSettings(vocab_size=300))
     widths = {"d_model": 12, "d_ff": 20, "n_heads": 3, "d_k": 7, "d_v": 8, "n_encoder_layers": 2, "n_decoder_layers": 2}
@@ -64,7 +63,7 @@ def trace(tracer):
 # --- the tensors
 
 
-def test_every_quantity_of_the_forward_pass_is_there_by_its_name(tracer, trace):
+def test_a_trace_contains_every_quantity_of_the_forward_pass(tracer, trace):
     recorder = Recorder()
     src, tgt = trace.header["source"]["ids"], [BOS, *trace.header["target"]["ids"]]
     assert trace.header["target"]["finished"]
@@ -78,7 +77,7 @@ def test_every_quantity_of_the_forward_pass_is_there_by_its_name(tracer, trace):
         np.testing.assert_allclose(trace[name], recorded.value[0].detach().numpy(), rtol=2e-3, atol=2e-3, err_msg=name)
 
 
-def test_each_stage_of_attention_can_be_computed_again_from_the_one_before(trace):
+def test_each_traced_stage_of_attention_follows_from_the_previous_one(trace):
     for path in trace.header["inputs"]:
         q, k, v, scores = (trace[f"{path}.{n}"].astype(np.float64) for n in ("q", "k", "v", "scores"))
         np.testing.assert_allclose(q @ k.swapaxes(1, 2), scores, rtol=1e-4, atol=1e-5)
@@ -91,7 +90,7 @@ def test_each_stage_of_attention_can_be_computed_again_from_the_one_before(trace
         np.testing.assert_allclose(trace[f"{path}.head_outputs"], weights @ v, rtol=1e-4, atol=1e-5)
 
 
-def test_the_inputs_named_for_each_attention_give_its_queries_keys_and_values(tracer, trace):
+def test_the_named_inputs_times_the_weights_give_queries_keys_and_values(tracer, trace):
     for role, path in (("encoder", "encoder.layers.1.self"), ("cross", "decoder.layers.1.cross")):
         found = unpack(tracer.weights(role, 1, 2))
         inputs = trace.header["inputs"][f"{path}_attention"]
@@ -102,7 +101,7 @@ def test_the_inputs_named_for_each_attention_give_its_queries_keys_and_values(tr
         assert found["w_o"].axes == ("d_v", "d_model")
 
 
-def test_biases_come_with_the_matrices_where_a_model_has_them():
+def test_weights_include_attention_biases():
     tracer = Tracer(a_translator(attention_bias=True))
     found, trace = unpack(tracer.weights("decoder", 0, 1)), tracer.trace(TEXT)
     x = trace[trace.header["inputs"]["decoder.layers.0.self_attention"]["query"]].astype(np.float32)
@@ -110,7 +109,7 @@ def test_biases_come_with_the_matrices_where_a_model_has_them():
     np.testing.assert_allclose(product, trace["decoder.layers.0.self_attention.q"][1], rtol=1e-2, atol=1e-2)
 
 
-def test_the_heads_outputs_through_their_own_w_o_add_up_to_the_projection(tracer, trace):
+def test_head_outputs_times_their_w_o_sum_to_the_projection(tracer, trace):
     path = "encoder.layers.0.self_attention"
     outputs = trace[f"{path}.head_outputs"].astype(np.float32)
     total = sum(outputs[h] @ unpack(tracer.weights("encoder", 0, h))["w_o"].values for h in range(3))
@@ -125,8 +124,8 @@ def test_the_heads_outputs_through_their_own_w_o_add_up_to_the_projection(tracer
     ],
     ids=str,
 )
-def test_stepwise_decoding_gives_the_tensors_of_the_teacher_forced_pass(tracer, edits):
-    """The trace's pass reads the whole translation at once; the search had read it token by token."""
+def test_stepwise_decoding_gives_the_traced_tensors(tracer, edits):
+    """A trace is made by one teacher-forced pass, the search decodes token by token."""
     trace = tracer.trace(TEXT, edits, OPTIONS)
     model, tap, recorder = tracer.model, EditTap(tracer.model, parse_edits(edits)), Recorder()
     watched = watch(model, lambda name, value: recorder(name, tap(name, value)))
@@ -146,7 +145,7 @@ def test_stepwise_decoding_gives_the_tensors_of_the_teacher_forced_pass(tracer, 
 
 
 def of_one_row(trace: Trace, name: str, i: int) -> np.ndarray:
-    """What a tensor holds of position i: the row of a query, the key and value that it adds."""
+    """The part of a tensor that belongs to position i: a query's row, or the keys and values up to it."""
     axes, values = trace.axes(name), trace[name].astype(np.float32)
     axis = next(n for n, a in enumerate(axes) if a in ("token", "query", "key"))
     row = (
@@ -155,10 +154,10 @@ def of_one_row(trace: Trace, name: str, i: int) -> np.ndarray:
     return row[..., : i + 1] if axes[-1] == "key" and "self" in name else row
 
 
-# --- the choices
+# --- steps and beam
 
 
-def test_the_trace_shows_the_translation_of_the_engine_that_was_watched(tracer, trace):
+def test_the_traced_translation_equals_the_torch_engines(tracer, trace):
     best = tracer.translator.translate([TEXT], OPTIONS)[0]
     target = trace.header["target"]
     assert (trace.text, tuple(target["tokens"])) == (best.text, best.tokens)
@@ -169,7 +168,7 @@ def test_the_trace_shows_the_translation_of_the_engine_that_was_watched(tracer, 
     assert trace.header["fast"] is None
 
 
-def test_the_fast_engine_is_asked_too(model_file):
+def test_a_trace_contains_ctranslate2s_translation(model_file):
     header = Tracer.load(model_file, "cpu").trace("the old house").header
     fast = SentenceTranslator.load(model_file, engine="ctranslate2").translate(["the old house"])[0]
     assert header["fast"]["text"] == fast.text
@@ -178,7 +177,7 @@ def test_the_fast_engine_is_asked_too(model_file):
     assert Tracer.load(model_file, "cpu").trace("the old house", ["scale=off"]).header["fast"] is None
 
 
-def test_the_steps_are_the_choices_that_the_score_is_made_of(trace):
+def test_the_steps_probabilities_give_the_score(trace):
     steps, target = trace.header["steps"], trace.header["target"]
     assert [s["chosen"]["id"] for s in steps] == [*target["ids"], EOS]
     assert sum(math.log(s["chosen"]["p"]) for s in steps) == pytest.approx(target["log_prob"], rel=1e-4)
@@ -191,7 +190,7 @@ def test_the_steps_are_the_choices_that_the_score_is_made_of(trace):
         assert step["rank"] == sum(t["p"] > step["chosen"]["p"] for t in step["top"]) or step["rank"] >= 10
 
 
-def test_the_beam_is_a_tree_that_leads_to_the_translation(trace):
+def test_the_beam_is_a_tree_with_the_translation_as_a_path(trace):
     steps = trace.header["beam"]["steps"]
     chosen = [next((n for n in step if n["chosen"]), None) for step in steps]
     written = [node["id"] for node in chosen if node]
@@ -208,7 +207,7 @@ def test_the_beam_is_a_tree_that_leads_to_the_translation(trace):
             assert node["state"] in ("live", "finished", "stopped", "open" if t + 1 == len(steps) else "dropped")
 
 
-def test_every_kept_hypothesis_has_the_cross_attention_that_wrote_it(trace):
+def test_every_kept_hypothesis_has_its_cross_attention(trace):
     looked, steps = trace["beam.cross_attention"], trace.header["beam"]["steps"]
     assert trace.axes("beam.cross_attention") == ("step", "slot", "layer", "key")
     assert len(looked) == len(steps)
@@ -221,7 +220,7 @@ def test_every_kept_hypothesis_has_the_cross_attention_that_wrote_it(trace):
                     np.testing.assert_allclose(looked[t, node["parent"], layer], weights, atol=5e-3)
 
 
-def test_a_search_without_an_end_is_traced_as_it_stopped():
+def test_an_unfinished_translation_is_traced_without_eos():
     tracer = Tracer(a_translator())
     with torch.no_grad():
         tracer.model.output_bias[EOS] = -1e4
@@ -237,7 +236,7 @@ def test_greedy_search_has_a_beam_of_one(tracer):
     assert all(len(step) <= 2 for step in trace.header["beam"]["steps"])
 
 
-def test_sampling_cannot_be_traced(tracer):
+def test_tracing_a_sampled_translation_is_refused(tracer):
     with pytest.raises(SettingsError) as error:
         tracer.trace(TEXT, options=SearchOptions(sample=True))
     assert str(error.value) == "A trace shows a beam, and sampling has none. Set search.sample to false."
@@ -247,7 +246,7 @@ def test_sampling_cannot_be_traced(tracer):
 
 
 @pytest.mark.parametrize("edit", ["scale=off", "mask=off", "positions=off", "head=off@cross.1.0", "norm=off"])
-def test_an_edited_trace_leaves_nothing_behind(tracer, trace, edit):
+def test_an_edited_trace_does_not_change_later_traces(tracer, trace, edit):
     edited = tracer.trace(TEXT, [edit], OPTIONS)
     assert edited.header["edits"] == [edit]
     assert not np.array_equal(edited["logits"], trace["logits"])
@@ -256,8 +255,8 @@ def test_an_edited_trace_leaves_nothing_behind(tracer, trace, edit):
     assert all(np.array_equal(again[name], trace[name]) for name in trace)
 
 
-def test_without_the_mask_each_step_reads_its_whole_past_anew(tracer):
-    """The search must see what a model without a mask sees, which no cache can give."""
+def test_without_the_mask_each_step_is_computed_without_cache(tracer):
+    """Without a mask, earlier positions attend to later ones, so cached states would be wrong."""
     trace = tracer.trace(TEXT, ["mask=off"], OPTIONS)
     written = [s["chosen"]["id"] for s in trace.header["steps"]]
     for i, step in enumerate(trace.header["steps"]):
@@ -271,7 +270,7 @@ def test_without_the_mask_each_step_reads_its_whole_past_anew(tracer):
     assert trace.header["leak"] is None
 
 
-def test_a_variant_is_the_short_form_of_an_edited_trace(tracer):
+def test_a_variant_equals_the_edited_trace(tracer):
     variant, trace = tracer.variant(TEXT, ["heads=averaged"], OPTIONS), tracer.trace(TEXT, ["heads=averaged"], OPTIONS)
     assert variant["target"] == trace.header["target"]
     assert variant["steps"] == trace.header["steps"]
@@ -280,7 +279,7 @@ def test_a_variant_is_the_short_form_of_an_edited_trace(tracer):
     assert np.array_equal(cross.values[1], trace["decoder.layers.1.cross_attention.weights"])
 
 
-def test_a_model_that_leaves_all_numbers_behind_is_told_in_one_line():
+def test_a_model_with_nan_is_an_error():
     tracer = Tracer(a_translator())
     with torch.no_grad():
         tracer.model.encoder.layers[0].feed_forward.w_2.bias.fill_(math.nan)
@@ -288,10 +287,10 @@ def test_a_model_that_leaves_all_numbers_behind_is_told_in_one_line():
         tracer.trace(TEXT)
 
 
-# --- what is measured
+# --- measurements
 
 
-def test_the_mask_hides_what_the_leak_shows(trace):
+def test_the_leak_compares_probabilities_with_and_without_mask(trace):
     leak = trace.header["leak"]
     for step, pair in zip(trace.header["steps"], leak["probability"], strict=True):
         assert pair["masked"] == pytest.approx(step["chosen"]["p"], rel=1e-3)
@@ -299,7 +298,7 @@ def test_the_mask_hides_what_the_leak_shows(trace):
     assert all(0 < w < 1 for heads in leak["future_weight"].values() for w in heads)
 
 
-def test_the_residual_table_holds_the_norms_of_the_recorded_vectors(trace):
+def test_the_residual_table_has_norms_and_cosines_of_recorded_vectors(trace):
     names = [row["name"] for row in trace.header["residual"]]
     assert names[:2] == ["encoder.layers.0.self_attention", "encoder.layers.0.feed_forward"]
     assert len(names) == 2 * 2 + 2 * 3
@@ -312,14 +311,14 @@ def test_the_residual_table_holds_the_norms_of_the_recorded_vectors(trace):
     np.testing.assert_allclose(row["cosine"], cosine, atol=1e-2)
 
 
-def test_the_variance_of_the_scores_is_that_of_all_pairs(trace):
+def test_the_score_variance_equals_that_of_recorded_scores(trace):
     for path, heads in trace.header["score_variance"].items():
         for head, found in enumerate(heads):
             for kind in ("scores", "q", "k"):
                 assert found[kind] == pytest.approx(trace[f"{path}.{kind}"][head].var(), rel=1e-3)
 
 
-def test_neighbours_are_the_nearest_by_cosine(tracer, trace):
+def test_neighbours_are_the_nearest_embeddings_by_cosine(tracer, trace):
     matrix = tracer.model.embedding.weight.detach().numpy().astype(np.float64)
     matrix = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
     for id_, near in zip(trace.header["source"]["ids"], trace.header["neighbours"]["source"], strict=True):
@@ -330,7 +329,7 @@ def test_neighbours_are_the_nearest_by_cosine(tracer, trace):
     assert len(trace.header["neighbours"]["target"]) == len(trace.header["steps"])
 
 
-def test_the_plane_is_that_of_the_first_two_principal_components(tracer, trace):
+def test_the_projection_uses_the_first_two_principal_components(tracer, trace):
     matrix = tracer.model.embedding.weight.detach().numpy().astype(np.float64)
     _, sizes, components = np.linalg.svd(matrix - matrix.mean(0), full_matrices=False)
     projection, ids = trace.header["projection"], trace.header["source"]["ids"]
@@ -345,7 +344,7 @@ def test_the_plane_is_that_of_the_first_two_principal_components(tracer, trace):
     assert len(projection["cloud"]) == len(projection["cloud_tokens"]) > 0
 
 
-def test_the_boxes_count_every_parameter_once(tracer, trace):
+def test_the_diagrams_boxes_count_every_parameter_once(tracer, trace):
     model = trace.header["model"]
     boxes, s = model["boxes"], model["settings"]
     tops = [count for name, count in boxes.items() if "." not in name]
@@ -355,13 +354,13 @@ def test_the_boxes_count_every_parameter_once(tracer, trace):
     assert boxes["embedding"] == model["vocab_size"] * s["d_model"]
 
 
-def test_learned_positions_are_the_models_own():
+def test_learned_positions_equal_the_models():
     tracer = Tracer(a_translator(positions="learned", max_length=70))
     table = tracer.model.source_input.positions.detach().numpy()
     assert np.array_equal(tracer.trace(TEXT, options=OPTIONS)["positions"], table[:64])
 
 
-def test_untied_embeddings_have_a_space_each():
+def test_untied_embeddings_have_separate_neighbours():
     tracer = Tracer(a_translator(tied=False))
     assert tracer.spaces[0] is not tracer.spaces[1]
     trace = tracer.trace(TEXT, options=OPTIONS)
@@ -382,7 +381,7 @@ def test_a_source_beyond_the_table_of_sinusoids_is_traced():
 # --- the format
 
 
-def test_a_trace_is_the_same_when_read_again(trace, tmp_path):
+def test_a_trace_file_round_trips(trace, tmp_path):
     trace.write(tmp_path / "t.json")
     again = Trace.read(tmp_path / "t.json")
     assert again.header == trace.header
@@ -394,7 +393,7 @@ def test_a_trace_is_the_same_when_read_again(trace, tmp_path):
         assert np.array_equal(again[name], trace[name])
 
 
-def test_the_blob_is_little_endian_and_in_steps_of_eight_bytes(trace):
+def test_the_blob_is_little_endian_and_aligned_to_eight_bytes(trace):
     packed = pack(trace.tensors)
     assert all(t["offset"] % 8 == 0 for t in packed["tensors"].values())
     assert {t["type"] for t in packed["tensors"].values()} == {"float16", "float32"}
@@ -416,13 +415,13 @@ def test_values_too_large_for_float16_stay_in_float32():
          "Make it again with `onehop trace`."),
     ],
 )  # fmt: skip
-def test_what_is_no_trace_is_refused(text, message):
+def test_invalid_trace_files_are_refused(text, message):
     with pytest.raises(OnehopError) as error:
         Trace.from_json(text)
     assert str(error.value) == message
 
 
-def test_files_that_cannot_be_read_or_written_are_told(trace, tmp_path):
+def test_unreadable_and_unwritable_files_are_errors(trace, tmp_path):
     with pytest.raises(OnehopError, match=r"cannot be read\. Check the path\.$"):
         Trace.read(tmp_path / "none.json")
     with pytest.raises(OnehopError, match=r"cannot be written: .*\. Choose another path\.$"):
@@ -432,7 +431,7 @@ def test_files_that_cannot_be_read_or_written_are_told(trace, tmp_path):
 # --- limits and hostile texts
 
 
-def test_what_does_not_fit_is_left_out_in_order_and_said(tracer, trace):
+def test_tensors_over_the_limit_are_omitted_in_order_and_listed(tracer, trace):
     whole = sum(t.values.nbytes for t in trace.tensors.values())
     kinds = []
     for limit in (whole - 1, whole * 3 // 4):
@@ -447,7 +446,7 @@ def test_what_does_not_fit_is_left_out_in_order_and_said(tracer, trace):
     assert kinds[1] == list(LEAVE_OUT[: len(kinds[1])])
 
 
-def test_what_can_never_fit_is_refused(trace):
+def test_a_limit_below_the_required_tensors_is_refused(trace):
     least = {n: t for n, t in trace.tensors.items() if n.rpartition(".")[2] not in LEAVE_OUT}
     size = sum(t.values.nbytes for t in least.values())
     assert within(size, trace.tensors)[0].keys() == least.keys()
@@ -455,7 +454,7 @@ def test_what_can_never_fit_is_refused(trace):
         within(size - 1, trace.tensors)
 
 
-def test_ten_thousand_characters_are_refused_before_anything_is_computed(tracer, monkeypatch):
+def test_a_very_long_text_is_refused_before_any_computation(tracer, monkeypatch):
     monkeypatch.setattr(Transformer, "encode", lambda *_: pytest.fail("it was computed"))
     with pytest.raises(TextError) as error:
         tracer.trace("the old house. " * 667)
@@ -473,19 +472,19 @@ def test_an_empty_text_is_refused(tracer, text):
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_texts_are_traced_like_any_other(tracer, text):
+def test_hostile_texts_are_traced(tracer, text):
     trace = Trace.from_json(tracer.trace(text).to_json())
     assert trace.header["source"]["text"] == normalise(text)
     assert len(trace.header["source"]["tokens"]) == trace["source_input.scaled"].shape[0]
 
 
-# --- the verb
+# --- the command
 
 
-def test_the_verb_writes_a_trace(model_file, tmp_path):
+def test_the_command_writes_a_trace(model_file, tmp_path):
     out = tmp_path / "t.json"
     args = ["trace", "the old house", "-m", str(model_file), "-o", str(out), "--edit", "scale=off", "--beam", "2"]
-    done = CliRunner().invoke(app, args)
+    done = onehop(*args)
     assert done.exit_code == 0, done.output
     trace = Trace.read(str(out))
     assert done.output.splitlines()[-1] == f"{out}: {len(trace)} tensors"
@@ -495,10 +494,10 @@ def test_the_verb_writes_a_trace(model_file, tmp_path):
     assert trace.header["model"]["name"] == model_file.parent.name
 
 
-def test_the_verb_says_how_many_tensors_were_left_out(model_file, tmp_path):
+def test_the_command_reports_omitted_tensors(model_file, tmp_path):
     text = "the old house " * 20
     args = ["trace", text, "-m", str(model_file), "-o", str(tmp_path / "t.json"), "--limit", "1"]
-    done = CliRunner().invoke(app, args)
+    done = onehop(*args)
     left = Trace.read(tmp_path / "t.json").header["left_out"]
     assert left
     assert done.output.endswith(f"tensors, {len(left)} left out for their size\n")
@@ -507,15 +506,15 @@ def test_the_verb_says_how_many_tensors_were_left_out(model_file, tmp_path):
 @pytest.mark.parametrize(
     ("text", "edit"), [("", "scale=off"), ("the house", "scale=wide"), ("the", "head=off@cross.9.0")]
 )
-def test_the_verbs_errors_are_one_line(model_file, tmp_path, text, edit):
+def test_the_commands_errors_are_one_line(model_file, tmp_path, text, edit):
     args = ["trace", text, "-m", str(model_file), "-o", str(tmp_path / "t.json"), "--edit", edit]
-    done = CliRunner().invoke(app, args)
+    done = onehop(*args)
     assert done.exit_code == 2
     assert done.stderr.startswith("onehop: ")
     assert done.stderr.count("\n") == 1
 
 
-def test_a_model_has_the_name_of_its_file_or_of_its_folder(tmp_path, model_file):
+def test_a_tracers_name_is_that_of_its_file_or_folder(tmp_path, model_file):
     data = model_file.read_bytes()
     (tmp_path / "en-de").mkdir()
     for path in (tmp_path / "en-de" / "model.safetensors", tmp_path / "other.safetensors"):
