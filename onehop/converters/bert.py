@@ -148,7 +148,7 @@ def original_vectors(folder: Path, sentences: Sequence[str]) -> Array:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     longest = model.config.max_position_embeddings
     rows = []
