@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from onehop.atomic import new_file, new_folder, remove_folder, write_json, write_whole
 from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
 from onehop.data.store import DESCRIPTION
-from onehop.errors import RunError
+from onehop.errors import RunError, write_errors
 from onehop.storage.checkpoint_arrays import (
     CHECKSUM,
     Arrays,
@@ -326,10 +326,9 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Turn a disk error into a one-line RunError. Earlier files stay."""
-    try:
-        yield
-    except (OSError, SafetensorError) as e:
-        remedy = "Free some space and start again: training resumes from the last checkpoint."
-        if isinstance(e, OSError) and e.errno not in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "Check the folder."
-        raise RunError(f"{path} cannot be written: {getattr(e, 'strerror', None) or e}.", remedy) from None
+    full = "Free some space and start again: training resumes from the last checkpoint."
+    with write_errors(path, "Check the folder.", RunError, full=full):
+        try:
+            yield
+        except SafetensorError as e:  # `save_file` reports a full disk in this way
+            raise OSError(errno.ENOSPC, str(e)) from None
