@@ -25,6 +25,7 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 # SentencePiece marks the beginning of a word with this character, so in text it can only mean a space.
 WORD_MARK = "\u2581"
+_DAMAGED = "The file is damaged: make it again."
 _TAG = re.compile(rf"{WORD_MARK}</?\w+>")  # a token that `Tokenizer.learn` reserved for a tag
 
 
@@ -62,9 +63,7 @@ class Tokenizer:
         try:
             self._pieces.LoadFromSerializedProto(model)
         except (RuntimeError, UnicodeDecodeError):  # the latter if the message quotes a broken token
-            raise ModelFileError(
-                "The tokenizer is not a SentencePiece model.", "The file is damaged: make it again."
-            ) from None
+            raise ModelFileError("The tokenizer is not a SentencePiece model.", _DAMAGED) from None
         p = self._pieces
         if (p.pad_id(), p.unk_id(), p.bos_id(), p.eos_id()) != (PAD, UNK, BOS, EOS):
             raise ModelFileError(
@@ -231,9 +230,6 @@ def _learning_error(reason: str, settings: TokenizerSettings) -> TextError:
             f"It needs at least {required}. Give for example --set tokenizer.vocab_size={max(1000, 2 * required)}.",
         )
     return TextError("There is no text to learn a vocabulary from.", "Give sentences, one per line.")
-
-
-_DAMAGED = "The file is damaged: make it again."
 
 
 class WordPieces:
