@@ -15,7 +15,7 @@ from translation_data import TAGS
 
 from onehop.config import Settings, load_settings
 from onehop.data.chunks import read_chunks
-from onehop.data.clean import spread
+from onehop.data.clean import evenly_spaced
 from onehop.data.corpus import ParallelFile, find_files
 from onehop.data.filters import columns_of, decoded
 from onehop.data.mixture import quotas, source_name, weights_of
@@ -29,7 +29,7 @@ def sample(settings: Settings, root: Path) -> Iterator[str]:
     sizes = [sum(len(chunk.src) for chunk in read_chunks(file)) for file in files]
     weights = weights_of([source_name(file.name) for file in files], wanted.weights, "tokenizer.weights")
     for file, size, count in zip(files, sizes, quotas(sizes, weights, wanted.sample // 2), strict=True):
-        yield from sides(file, frozenset(spread(count, size).tolist()))
+        yield from sides(file, frozenset(evenly_spaced(count, size).tolist()))
 
 
 def sides(file: ParallelFile, chosen: frozenset[int]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from onehop.data.mixture import drawn
+from onehop.data.mixture import epoch_indices
 from onehop.data.store import Pairs, Side
 from onehop.errors import SettingsError
 from onehop.shapes import Int
@@ -102,10 +102,10 @@ def pack(pairs: Pairs, indices: NDArray[np.int64]) -> Batch:
     src, src_lengths = gather(pairs.source, indices)
     tgt, tgt_lengths = gather(pairs.target, indices)
     return Batch(
-        _with_marks(src, src_lengths, EOS, before=False),
+        _with_special_token(src, src_lengths, EOS, before=False),
         src_lengths + 1,
-        _with_marks(tgt, tgt_lengths, BOS, before=True),
-        _with_marks(tgt, tgt_lengths, EOS, before=False),
+        _with_special_token(tgt, tgt_lengths, BOS, before=True),
+        _with_special_token(tgt, tgt_lengths, EOS, before=False),
         tgt_lengths + 1,
     )
 
@@ -118,10 +118,10 @@ def gather(side: Side, indices: NDArray[np.int64]) -> tuple[Ids, Lengths]:
     return side.ids[rows].astype(np.int64), lengths
 
 
-def _with_marks(ids: Ids, lengths: Lengths, mark: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
+def _with_special_token(ids: Ids, lengths: Lengths, token: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
     """The ids with a special token before or after each sentence."""
     ends = np.cumsum(lengths + 1)
-    result = np.full(ends[-1], mark)
+    result = np.full(ends[-1], token)
     is_text = np.ones(len(result), dtype=bool)
     is_text[ends - 1 - lengths if before else ends - 1] = False
     result[is_text] = ids
@@ -133,17 +133,17 @@ class Epoch:
 
     def __init__(self, pairs: Pairs, batch_tokens: int, seed: int, number: int, *, shuffle: bool = True) -> None:
         self.pairs = pairs
-        indices = drawn(pairs.parts, seed, number) if pairs.parts else np.arange(len(pairs))
+        indices = epoch_indices(pairs.parts, seed, number) if pairs.parts else np.arange(len(pairs))
         self.order = np.random.default_rng([seed, number]).permutation(indices) if shuffle else indices
         src = np.cumsum(pairs.src_lengths[self.order].astype(np.int64) + 1)
         tgt = np.cumsum(pairs.tgt_lengths[self.order].astype(np.int64) + 1)
-        self.cuts = cut(src, tgt, batch_tokens)
+        self.bounds = _batch_bounds(src, tgt, batch_tokens)
 
     def __len__(self) -> int:
-        return len(self.cuts) - 1
+        return len(self.bounds) - 1
 
     def __getitem__(self, i: int) -> Batch:
-        chosen = self.order[self.cuts[i] : self.cuts[i + 1]]
+        chosen = self.order[self.bounds[i] : self.bounds[i + 1]]
         # Order within a batch is free: neighbours of similar length need the least padding in attention.
         by_length = np.argsort(self.pairs.src_lengths[chosen] + self.pairs.tgt_lengths[chosen], kind="stable")
         return pack(self.pairs, chosen[by_length])
@@ -153,14 +153,14 @@ class Epoch:
 
     @property
     def most_sentences(self) -> int:
-        return int(np.diff(self.cuts).max(initial=0))
+        return int(np.diff(self.bounds).max(initial=0))
 
 
-def cut(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
-    """The starts of the batches, given the cumulative lengths of both sides."""
-    cuts = [0]
-    while cuts[-1] < len(src):
-        start = cuts[-1]
+def _batch_bounds(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
+    """The first index of each batch and, last, the number of pairs, from the cumulative lengths of both sides."""
+    bounds = [0]
+    while bounds[-1] < len(src):
+        start = bounds[-1]
         before_src, before_tgt = (src[start - 1], tgt[start - 1]) if start else (0, 0)
         end = min(
             np.searchsorted(src, before_src + budget, side="right"),
@@ -172,5 +172,5 @@ def cut(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[
                 f"A sentence of {longest} tokens does not fit into train.batch_tokens {budget}.",
                 f"Set train.batch_tokens to at least {longest}, or prepare with a smaller data.longest.",
             )
-        cuts.append(int(end))
-    return np.array(cuts)
+        bounds.append(int(end))
+    return np.array(bounds)

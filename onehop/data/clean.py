@@ -130,7 +130,7 @@ def finish_filtering(
     if own_pairs < 2:
         raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own_pairs, settings.plain)
     # At most a tenth of the pairs is held out.
-    cut = [] if inputs.valid else spread(min(settings.valid_size, max(1, own_pairs // 10)), own_pairs).tolist()
+    cut = [] if inputs.valid else evenly_spaced(min(settings.valid_size, max(1, own_pairs // 10)), own_pairs).tolist()
     valid = _valid_lines(inputs.valid, settings, report) if inputs.valid else lines_at(cut)
     write_whole(work / VALID, b"".join(valid))
     files = inputs.train + inputs.mix
@@ -250,7 +250,7 @@ def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: filt
                 unusable += 1
             else:
                 lines.append(f"{pair[0]}\t{pair[1]}\t{location}\n".encode())
-        yield from (lines[i] for i in spread(min(most or len(lines), len(lines)), len(lines)))
+        yield from (lines[i] for i in evenly_spaced(min(most or len(lines), len(lines)), len(lines)))
     if unusable:
         report.notes.append(f"{filters.counted(unusable, 'validation line')} dropped: empty or not readable.")
 
@@ -269,7 +269,7 @@ def nothing_left(report: filters.FilterReport, read: int, pairs: int, plain: Pla
     )
 
 
-def spread(count: int, among: int) -> npt.NDArray[np.int64]:
+def evenly_spaced(count: int, among: int) -> npt.NDArray[np.int64]:
     """`count` evenly spaced indices below `among`."""
     return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
 

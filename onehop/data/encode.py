@@ -16,7 +16,7 @@ from onehop.atomic import write_whole
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.console import StageProgress
 from onehop.data import filters
-from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, lines_at, nothing_left, spread
+from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, evenly_spaced, lines_at, nothing_left
 from onehop.data.mixture import quotas, weights_of
 from onehop.data.store import END_TYPE, TOKENIZER, Pairs, PairsWriter, Side, id_type, tokenizer_hash, write_description
 from onehop.data.worker_pool import in_order
@@ -59,11 +59,11 @@ def sample_indices(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArr
     """The indices of the pairs that the vocabulary is learned from."""
     count = min(filtered.pairs, settings.sample // 2)
     if settings.weights is None:
-        return spread(count, filtered.pairs)
+        return evenly_spaced(count, filtered.pairs)
     names, sizes = zip(*filtered.sources, strict=True)
     counts = quotas(sizes, weights_of(names, settings.weights, "tokenizer.weights"), count)
-    ends = accumulate(sizes)
-    return np.concatenate([end - size + spread(n, size) for end, size, n in zip(ends, sizes, counts, strict=True)])
+    parts = zip(accumulate(sizes), sizes, counts, strict=True)
+    return np.concatenate([end - size + evenly_spaced(count, size) for end, size, count in parts])
 
 
 # --- words and their ids --------------------------------------------------------------------------------------

@@ -45,16 +45,16 @@ def weights_of(names: Sequence[str], weights: Weights | None, setting: str) -> l
     return result
 
 
-def drawn(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int64]:
+def epoch_indices(parts: Sequence[SourcePart], seed: int, epoch: int) -> NDArray[np.int64]:
     """The pairs of an epoch, in the order of the store: each pair ⌊w⌋ times, and a share of w - ⌊w⌋ once more.
 
     This share is the next part of a permutation that depends only on the seed. So a source of weight 0.5 is seen
     completely in every two epochs, and an epoch can be computed without the others.
     """
-    return np.concatenate([_drawn_from(part, i, seed, epoch) for i, part in enumerate(parts)])
+    return np.concatenate([_indices_of_part(part, i, seed, epoch) for i, part in enumerate(parts)])
 
 
-def _drawn_from(part: SourcePart, index: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def _indices_of_part(part: SourcePart, index: int, seed: int, epoch: int) -> NDArray[np.int64]:
     size, whole = part.last - part.first, int(part.weight)
     rest = part.weight - whole
     indices = np.repeat(np.arange(part.first, part.last), whole)

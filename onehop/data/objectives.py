@@ -16,7 +16,7 @@ from onehop.text.tokenizer import EOS, PAD, UNK
 
 # The mask is the unknown token, which byte fallback leaves unused.
 MASK = UNK
-MARKS = 4
+N_SPECIAL = 4  # the special tokens have the first ids
 # Devlin et al. 2019: the share of tokens to predict; of these, the shares that are masked and replaced at random.
 _SELECTED, _MASKED, _REPLACED = 0.15, 0.8, 0.1
 
@@ -37,7 +37,7 @@ class TrainingTask:
             return _shifted(classified(batch), self.model.image or 0, rng)
         return _without_source_ends(batch) if self.model.source_end is False else batch
 
-    def evenly(self, batch: Batch, number: int) -> Batch:
+    def for_validation(self, batch: Batch, number: int) -> Batch:
         """The batch for validation: the same random choices each time, and images not shifted."""
         return classified(batch) if self.model.kind == "vision" else self(batch, number)
 
@@ -54,7 +54,7 @@ def masked(batch: Batch, vocab_size: int, rng: np.random.Generator) -> Batch:
     inputs, labels = text.copy(), np.full_like(text, PAD)
     inputs[selected[draw < _MASKED]] = MASK
     replaced = selected[(draw >= _MASKED) & (draw < _MASKED + _REPLACED)]
-    inputs[replaced] = rng.integers(MARKS, vocab_size, len(replaced))
+    inputs[replaced] = rng.integers(N_SPECIAL, vocab_size, len(replaced))
     labels[selected] = text[selected]
     return replace(batch, tgt=inputs, labels=labels)
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from onehop.data.objectives import MARKS, MASK
+from onehop.data.objectives import MASK, N_SPECIAL
 from onehop.errors import TextError
 from onehop.evaluation.language_model import batches, split
 from onehop.model.transformer import Tokens
@@ -94,7 +94,7 @@ def _predictions(model: EncoderOnly, parts: list[list[int]], offset: int) -> lis
     (indices,) = ((text.positions[0] % EVERY == offset) & (ids != EOS)).nonzero(as_tuple=True)
     hidden = Tokens(text.ids.index_fill(1, indices, MASK), text.positions, packing=text.packing)
     logits = model.logits(model.encode(hidden)[:, indices])[0].float()
-    logits[:, :MARKS] = -torch.inf  # special tokens are no guesses
+    logits[:, :N_SPECIAL] = -torch.inf  # special tokens are no guesses
     targets = ids[indices]
     scores = logits.log_softmax(-1)
     own = scores.gather(1, targets[:, None])
@@ -109,6 +109,6 @@ def whole_words(
     pieces = [piece for piece, _ in tokenizer.vocabulary()]
     begins = np.array([piece.startswith(WORD_MARK) for piece in pieces])
     letters = np.array([any(map(str.isalpha, piece)) for piece in pieces])
-    letters[:MARKS] = False  # special tokens are written with letters, too
+    letters[:N_SPECIAL] = False  # special tokens are written with letters, too
     whole: Bool[np.ndarray, " hidden"] = begins[targets] & letters[targets] & (begins[next_ids] | ~letters[next_ids])
     return whole

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from onehop.data.objectives import MARKS, MASK
+from onehop.data.objectives import MASK, N_SPECIAL
 from onehop.errors import ModelFileError, TextError
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
@@ -114,7 +114,7 @@ class Filler:
         """Which tokens begin a word, and which continue one. Special tokens and single bytes do neither."""
         tokens = [token for token, _ in self.tokenizer.vocabulary()]
         first = torch.tensor([token.startswith(WORD_MARK) for token in tokens])
-        neither = torch.tensor([i < MARKS or _BYTE.fullmatch(token) is not None for i, token in enumerate(tokens)])
+        neither = torch.tensor([i < N_SPECIAL or _BYTE.fullmatch(token) is not None for i, token in enumerate(tokens)])
         return first, ~first & ~neither
 
     def _filled_text(self, masked: MaskedText, position: int, token: int) -> str:

@@ -58,7 +58,7 @@ class Validation:
         nll, tokens = 0.0, 0
         share = max(budget // self.world.size, 4096)  # the batch of one process
         for number, sentences in enumerate(Epoch(self.pairs, share, 0, 0, shuffle=False)):
-            batch = self.task.evenly(sentences, number)
+            batch = self.task.for_validation(sentences, number)
             nll += self.loss_of(batch)
             tokens += batch.tokens
         return nll / tokens

@@ -73,7 +73,7 @@ def test_packing_equals_a_plain_python_reference(corpus, data):
 def test_every_pair_exactly_once_an_epoch(corpus, budget, seed, number):
     epoch = Epoch(pairs_of(corpus), budget, seed, number)
     assert sorted(epoch.order) == list(range(len(corpus)))
-    batches = [epoch.order[first:last] for first, last in itertools.pairwise(epoch.cuts)]
+    batches = [epoch.order[first:last] for first, last in itertools.pairwise(epoch.bounds)]
     by_length = [i for batch in batches for i in sorted(batch, key=lambda i: sum(map(len, corpus[i])))]
     assert joined(list(epoch)) == packed_plainly([corpus[i] for i in by_length])
     assert max(len(b.src_lengths) for b in epoch) == epoch.most_sentences

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onehop.data.batches import Epoch
-from onehop.data.mixture import SourcePart, drawn, quotas, source_name, weights_of
+from onehop.data.mixture import SourcePart, epoch_indices, quotas, source_name, weights_of
 from onehop.data.store import Pairs, side_from_lists
 from onehop.errors import SettingsError
 
@@ -53,7 +53,7 @@ def test_all_weights_zero_is_refused():
 
 @given(st.integers(1, 40), weights, st.integers(0, 5), st.integers(0, 30))
 def test_each_pair_occurs_as_often_as_its_weight(size, weight, seed, epoch):
-    held = Counter(drawn([SourcePart("a", 0, 7), SourcePart("b", 7, 7 + size, weight)], seed, epoch).tolist())
+    held = Counter(epoch_indices([SourcePart("a", 0, 7), SourcePart("b", 7, 7 + size, weight)], seed, epoch).tolist())
     assert all(held[i] == 1 for i in range(7))
     copies = [held[7 + i] for i in range(size)]
     assert set(copies) <= {int(weight), int(weight) + 1}
@@ -63,7 +63,7 @@ def test_each_pair_occurs_as_often_as_its_weight(size, weight, seed, epoch):
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 5), st.integers(0, 20))
 def test_a_source_of_weight_one_nth_is_complete_after_n_epochs(size, n, seed, first):
     part = SourcePart("a", 3, 3 + size, 1 / n)
-    seen = Counter(np.concatenate([drawn([part], seed, e) for e in range(first * n, (first + 1) * n)]).tolist())
+    seen = Counter(np.concatenate([epoch_indices([part], seed, e) for e in range(first * n, (first + 1) * n)]).tolist())
     missed = size - len(seen)
     assert missed <= 1  # a rounded border may fall into the neighbouring epoch
     assert max(seen.values()) <= 2
@@ -72,8 +72,8 @@ def test_a_source_of_weight_one_nth_is_complete_after_n_epochs(size, n, seed, fi
 def test_the_mixture_depends_on_seed_and_epoch_only():
     parts = [SourcePart("a", 0, 50, 0.5), SourcePart("b", 50, 100, 1.5)]
     np.random.seed(3)  # the global generator must not matter
-    orders = {(seed, epoch): tuple(drawn(parts, seed, epoch)) for seed in range(3) for epoch in range(2)}
-    assert all(tuple(drawn(parts, *key)) == order for key, order in orders.items())
+    orders = {(seed, epoch): tuple(epoch_indices(parts, seed, epoch)) for seed in range(3) for epoch in range(2)}
+    assert all(tuple(epoch_indices(parts, *key)) == order for key, order in orders.items())
     assert len(set(orders.values())) == 6
     assert not set(orders[1, 0][:25]) & set(orders[1, 1][:25])
 

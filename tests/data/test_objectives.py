@@ -42,7 +42,7 @@ def test_masking_depends_only_on_its_seed(batch):
     task = TrainingTask(ModelSettings(kind="encoder"), VOCAB)
     assert np.array_equal(task(batch, 1, 2, 3).tgt, task(batch, 1, 2, 3).tgt)
     assert not np.array_equal(task(batch, 1, 2, 3).tgt, task(batch, 1, 2, 4).tgt)
-    assert np.array_equal(task.evenly(batch, 7).tgt, task.evenly(batch, 7).tgt)
+    assert np.array_equal(task.for_validation(batch, 7).tgt, task.for_validation(batch, 7).tgt)
 
 
 def test_a_batch_of_one_token_still_has_a_label():
@@ -70,7 +70,7 @@ def test_an_image_has_only_its_class_as_label():
 def test_images_are_shifted_in_training_but_not_in_validation():
     model = ModelSettings(kind="vision", image=4, patch=2, levels=17)
     task, packed = TrainingTask(model, 11), pack(images(), np.arange(3))
-    still = task.evenly(packed, 0)
+    still = task.for_validation(packed, 0)
     assert np.array_equal(still.src, classified(packed).src)
     moved = [task(packed, i).src.reshape(3, 4, 4) for i in range(30)]
     assert any(not np.array_equal(m, still.src.reshape(3, 4, 4)) for m in moved)

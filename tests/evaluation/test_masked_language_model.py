@@ -8,7 +8,7 @@ import torch
 from command_line import onehop
 
 from onehop.config import ModelSettings, Settings, load_settings
-from onehop.data.objectives import MARKS, MASK
+from onehop.data.objectives import MASK, N_SPECIAL
 from onehop.errors import TextError
 from onehop.evaluation.masked_language_model import EVERY, MaskedTokens, Recall, recall_of, whole_words
 from onehop.model.transformer import Tokens
@@ -35,7 +35,7 @@ def one_by_one(model: EncoderOnly, ids: list[int]) -> list[tuple[float, int]]:
     for place, own in enumerate(ids):
         shown = [MASK if i % EVERY == place % EVERY else token for i, token in enumerate(ids)]
         logits = model.logits(model.encode(Tokens.padded(torch.tensor([[*shown, EOS]]))))[0, place]
-        logits[:MARKS] = -torch.inf
+        logits[:N_SPECIAL] = -torch.inf
         found.append((-float(logits.log_softmax(-1)[own]), int((logits > logits[own]).sum())))
     return found
 
