@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from onehop.atomic import json_object
-from onehop.data.corpus import GLOB_MARKS, PACKED, Lines, reading, unpacked
+from onehop.data.corpus import GLOB_MARKS, PACKED, Lines, read_errors, unpacked
 from onehop.errors import SettingsError, TextError, require
 from onehop.pipelines.bulk import Window, windows
 from onehop.pipelines.documents import format_of
@@ -131,7 +131,7 @@ class _RemoteLines(Lines):
 
     @contextmanager
     def opened(self) -> Iterator[io.BufferedReader]:
-        with reading(self.url), _opened(self.url) as raw, unpacked(raw, self.path) as stream:
+        with read_errors(self.url), _opened(self.url) as raw, unpacked(raw, self.path) as stream:
             self._raw = raw
             yield io.BufferedReader(stream, 1 << 18)
             self._last = raw.tell()
@@ -179,7 +179,7 @@ def _tables(number: int, input_: Input) -> Iterator[Piece]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with reading(input_.url), _opened(input_.url) as raw:
+    with read_errors(input_.url), _opened(input_.url) as raw:
         file = pq.ParquetFile(raw)
         done, rows = 0, max(1, file.metadata.num_rows)
         yield Piece(number, 0, 0, table=_ipc_bytes(pa.Table.from_batches([], file.schema_arrow)))

@@ -165,7 +165,7 @@ def _write_filtered(
     progress: StageProgress,
 ) -> tuple[list[Span], Counter[int]]:
     """Write the pairs without duplicates; returns the start of each chunk, and the number of pairs of each file."""
-    seen, reading, kept = filters.SeenHashes(), Reading(files, report, progress), Counter[int]()
+    seen, filter_progress, kept = filters.SeenHashes(), FilterProgress(files, report, progress), Counter[int]()
     chunks, size, pairs = [], 0, 0
     with (work / PAIRS).open("wb") as out:
         for chunk in filtered:
@@ -175,13 +175,13 @@ def _write_filtered(
             chunks.append((size, len(text), pairs, chunk.file))
             size, pairs = size + len(text), pairs + len(lines)
             kept[chunk.file] += len(lines)
-            reading.add(chunk)
+            filter_progress.add(chunk)
         out.flush()
         os.fsync(out.fileno())
     return chunks, kept
 
 
-class Reading:
+class FilterProgress:
     """Counts and reports the chunks that were read.
 
     Over a tenth of a file's lines that are not UTF-8 is an error: the file has another encoding.

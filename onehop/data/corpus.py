@@ -165,7 +165,7 @@ def content_hash(file: ParallelFile) -> str:
     """A hash of the bytes on disk. It identifies an input regardless of its name or date."""
     digest = hashlib.blake2b(digest_size=16)
     for path in file.paths:
-        with reading(path), path.open("rb") as stream:
+        with read_errors(path), path.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "blake2b").digest())
     return digest.hexdigest()
 
@@ -174,7 +174,7 @@ def content_hash(file: ParallelFile) -> str:
 
 
 @contextmanager
-def reading(path: Path | str) -> Iterator[None]:
+def read_errors(path: Path | str) -> Iterator[None]:
     """Turn errors while reading a file into one that names the file."""
     try:
         yield
@@ -217,7 +217,7 @@ class RawFile:
 
     @contextmanager
     def opened(self) -> Iterator[io.BufferedReader]:
-        with reading(self.path), self.path.open("rb") as raw, unpacked(raw, self.path) as stream:
+        with read_errors(self.path), self.path.open("rb") as raw, unpacked(raw, self.path) as stream:
             self._raw = raw
             # The decompressors look for line ends in Python; this buffer does it in C.
             yield io.BufferedReader(stream, 1 << 18)

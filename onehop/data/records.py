@@ -15,7 +15,7 @@ from typing import Any
 from xml.parsers import expat
 
 from onehop.atomic import json_object
-from onehop.data.corpus import LONGEST_LINE, Lines, ParallelFile, RawFile, reading, refuse_other_unicode
+from onehop.data.corpus import LONGEST_LINE, Lines, ParallelFile, RawFile, read_errors, refuse_other_unicode
 from onehop.errors import TextError, require
 from onehop.text.language_id import code_of
 
@@ -173,7 +173,7 @@ class _TableRecords(Records):
     def __iter__(self) -> Iterator[_Record]:
         require("pyarrow", instead=f"write {self.file.names} as CSV or JSONL")
         for path in self.file.paths:
-            with reading(path):
+            with read_errors(path):
                 for batch in self.batches(path):
                     yield from self.rows(batch)
             self.share = 1.0

@@ -211,11 +211,11 @@ class _Job:
             for i, file in enumerate(files)
             for n, raw in enumerate(self.runner.parts_of(file, data.plain, part_chunks))
         )
-        names, sizes, owners, reading = [], [], [], clean.Reading(files, report, self.progress)
+        names, sizes, owners, filter_progress = [], [], [], clean.FilterProgress(files, report, self.progress)
         for name in self.runner.map(_filter_part, items):
             facts = pickle.loads((self.work / PARTS / f"{name}.facts").read_bytes())
             for chunk in facts:
-                reading.add(chunk)
+                filter_progress.add(chunk)
             names.append(name)
             owners.append(facts[0].file)
             sizes.append(len(np.load(self.work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))
