@@ -64,7 +64,7 @@ def describe(path: str | Path) -> Label:
 
 
 # Name and use of each kind of model.
-MEMBERS = {
+KINDS = {
     None: ("a translator", "onehop translate"),
     "decoder": ("a decoder", "onehop generate"),
     "encoder": ("an encoder", "onehop embed or onehop fill"),
@@ -75,8 +75,8 @@ MEMBERS = {
 def check_kind(path: str | Path, wanted: str | None) -> None:
     """Refuse a model of another kind than needed. Only the description is read."""
     kind = describe(path).kind
-    if kind != wanted and kind in list(MEMBERS):  # a list, because a damaged file's kind may not be hashable
-        (name, verb), (other, _) = MEMBERS[kind], MEMBERS[wanted]
+    if kind != wanted and kind in list(KINDS):  # a list, because a damaged file's kind may not be hashable
+        (name, verb), (other, _) = KINDS[kind], KINDS[wanted]
         raise ModelFileError(f"{path} is {name}, not {other}.", f"Use {verb}, or give another model.")
 
 
