@@ -10,7 +10,7 @@ from onehop.pipelines.route import Pair
 from onehop.server.settings import ServerSettings
 from onehop.setting_fields import nearest
 from onehop.storage.model_label import describe
-from onehop.storage.registry import SMALL, find_model, installed, model_for, short_name, translators, usual_model
+from onehop.storage.registry import SMALL, default_model, find_model, installed, model_for, short_name, translators
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -43,8 +43,8 @@ def models_of(names: Sequence[str] | None) -> list[Path]:
     known, paths = translators(), installed()
     if not known:
         return [find_model()]
-    usual = usual_model(known)
-    first = [known[usual]] if usual else []
+    default = default_model(known)
+    first = [known[default]] if default else []
     pairs = dict.fromkeys([*first, *known.values()])
     models = {pair: model_for(pair, known) for pair in pairs}
     small = [f"{name}{SMALL}" for pair, name in models.items() if known.get(f"{name}{SMALL}") == pair]

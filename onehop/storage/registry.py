@@ -182,8 +182,8 @@ def _chosen_model(source: str | None, target: str | None) -> Path:
     if source is None and target is None and not defaults() and (own := _own_default()):
         return own
     known = translators()
-    if source is None and target is None and (usual := usual_model(known)):
-        return installed()[usual]
+    if source is None and target is None and (default := default_model(known)):
+        return installed()[default]
     pairs = {pair for pair in known.values() if source in (None, pair[0]) and target in (None, pair[1])}
     if not pairs:
         raise _no_model(source, target)
@@ -204,7 +204,7 @@ def _own_default() -> Path | None:
     return None
 
 
-def usual_model(known: Mapping[str, Pair]) -> str | None:
+def default_model(known: Mapping[str, Pair]) -> str | None:
     """The model where no language is named: the default that was chosen last, else en-de."""
     chosen = list(defaults().items())
     if chosen:
