@@ -16,8 +16,7 @@ from torch import Tensor
 
 from onehop.decoding.cuda_graph_state import Operations, Shape
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, loop_span
-from onehop.decoding.request import Request
-from onehop.errors import OnehopError
+from onehop.decoding.request import Request, refuse_nan
 from onehop.text.tokenizer import BOS, EOS
 
 Values = Float[Tensor, "rows k"]
@@ -75,16 +74,6 @@ class LoopCounts:
         self.equal.copy_((equal + 1).masked_fill_(recent != new, 0))
         self.recent.copy_(torch.cat([new, recent[:, :-1]], dim=1))
         return (self.equal >= self.needed).any(1)
-
-
-class NotNumbersError(OnehopError):
-    """A log-probability is NaN."""
-
-
-def _check_numbers(values: Float[np.ndarray, "..."]) -> None:
-    """Refuse NaN before it is ranked."""
-    if np.isnan(values).any():
-        raise NotNumbersError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
 
 
 class DeviceHypotheses:
@@ -160,7 +149,7 @@ class DevicePaths(DeviceHypotheses):
     def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         n = len(request.max_lengths)
         totals, ends = host["totals"][:n], host["ends"][:n]
-        _check_numbers(totals)
+        refuse_nan(totals)
         lengths, finished, looped = _unpacked(ends)
         scores = request.options.score(totals, np.maximum(lengths + finished, 1))
         columns = (x.tolist() for x in (host["chosen"].T[:n], ends, lengths, totals, scores, finished, looped))
@@ -273,7 +262,7 @@ class DeviceBeams(DeviceHypotheses):
 
     def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
         n, n_best, beam = len(request.max_lengths), request.options.n_best, self.shape.beam
-        _check_numbers(np.where(host["has_nan"][:n], np.nan, 0.0))
+        refuse_nan(np.where(host["has_nan"][:n], np.nan, 0.0))
         keys, log_probs, ends = (host[name][:n, :n_best] for name in ("keys", "log_probs", "ends"))
         sentences, ranks = np.nonzero(keys > -math.inf)
         log_probs = log_probs[sentences, ranks]

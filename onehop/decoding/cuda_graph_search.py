@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DeviceHypotheses, DevicePaths, NotNumbersError
+from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DeviceHypotheses, DevicePaths
 from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
 from onehop.decoding.options import Hypothesis, Ids, SearchOptions
-from onehop.decoding.request import Request
+from onehop.decoding.request import NaNError, Request
 from onehop.decoding.split_products import SplitProducts
 from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.transformer import Transformer
@@ -174,7 +174,7 @@ class CapturedSearch:
             shape = Shape.of(sources, max_lengths, options, self.model.settings)
             try:
                 return self.graphs_for(shape).search(sources, request)
-            except NotNumbersError:
+            except NaNError:
                 if self.products is None:
                     raise
             # Perhaps a number was beyond float16's range. The cache may hold NaN now.

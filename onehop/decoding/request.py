@@ -94,12 +94,20 @@ def ends_in_loop(ids: Int[np.ndarray, "rows length"], repeats: int) -> RowMask:
     return looped
 
 
+class NaNError(OnehopError):
+    """A log-probability is NaN."""
+
+
+def refuse_nan(values: Float[np.ndarray, "..."]) -> None:
+    if np.isnan(values).any():
+        raise NaNError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
+
+
 def fetch(
     values: Float[Tensor, " rows *k"], ids: Int[Tensor, " rows *k"]
 ) -> tuple[Float[np.ndarray, " rows *k"], Int[np.ndarray, " rows *k"]]:
     """Copy log-probabilities and ids to the host in one transfer: float32 holds every id below 2^24."""
     values = values if values.dtype == torch.float64 else values.float()
     both = torch.stack([values, ids.to(values.dtype)]).cpu().numpy()
-    if np.isnan(both[0]).any():
-        raise OnehopError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
+    refuse_nan(both[0])
     return both[0].astype(np.float64), both[1].astype(np.int64)
