@@ -172,7 +172,7 @@ class Store:
         """Open a store and check that every file has its full size; `verify` checks the contents."""
         store = cls(Path(path), read_description(Path(path)))
         for name, size in store.description["files"].items():
-            with _all_files(store.path, name):
+            with _missing_file_errors(store.path, name):
                 actual = (store.path / name).stat().st_size
             if actual != size:
                 what = f"The token store {path} is damaged: {name} has {actual} bytes instead of {size}."
@@ -234,7 +234,7 @@ class Store:
         return self._content(TOKENIZER)
 
     def _content(self, name: str) -> bytes:
-        with _all_files(self.path, name):
+        with _missing_file_errors(self.path, name):
             return (self.path / name).read_bytes()
 
     def valid_text(self, side: str) -> list[str]:
@@ -252,8 +252,8 @@ class Store:
 
 
 @contextmanager
-def _all_files(store: Path, name: str) -> Iterator[None]:
-    """Say which file a store lacks."""
+def _missing_file_errors(store: Path, name: str) -> Iterator[None]:
+    """Turn a disk error into one that names the file that the store lacks."""
     try:
         yield
     except OSError:
@@ -262,7 +262,7 @@ def _all_files(store: Path, name: str) -> Iterator[None]:
 
 def _mapped(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """A file as a read-only array. An empty file cannot be mapped."""
-    with _all_files(path.parent, path.name):
+    with _missing_file_errors(path.parent, path.name):
         if path.stat().st_size == 0:
             return np.empty(0, dtype)
         # A plain array over the mapping: slices of np.memmap are ten times as slow.
@@ -301,7 +301,7 @@ def hash_files(folder: Path, names: Sequence[str]) -> str:
     """A hash over the contents of files, in the order of their names."""
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(names):
-        with _all_files(folder, name), (folder / name).open("rb") as stream:
+        with _missing_file_errors(folder, name), (folder / name).open("rb") as stream:
             digest.update(name.encode() + b"\0" + hashlib.file_digest(stream, "blake2b").digest())
     return digest.hexdigest()
 

@@ -37,10 +37,10 @@ from onehop.storage.model_label import (
     changed,
     check_unchanged,
     find_head,
+    malformed_errors,
     part_names,
     read_bytes,
     read_label,
-    refused_if_malformed,
     with_suffix,
 )
 from onehop.storage.number_formats import DTYPES, TAGS, Array, Store, plain_bytes
@@ -62,7 +62,7 @@ def read_model(path: str | Path) -> StoredModel:
             raise another_model(name, head)
         for key, array in _decode_arrays(name, data).items():
             pieces.setdefault(key, []).append(array)
-    with refused_if_malformed(head):
+    with malformed_errors(head):
         arrays = {
             key: parts[0] if len(parts) == 1 else np.concatenate(parts, dtype=parts[0].dtype, casting="no")
             for key, parts in pieces.items()
@@ -91,7 +91,7 @@ def _decode_arrays(path: Path, data: bytes) -> dict[str, Array]:
     except SafetensorError as e:
         reason = str(e).removeprefix("Error while deserializing: ")
         raise ModelFileError(f"{path} is cut off or damaged: {reason}.", AGAIN) from None
-    with refused_if_malformed(path):
+    with malformed_errors(path):
         return {
             name: np.frombuffer(tensor["data"], dtype=DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
             for name, tensor in tensors

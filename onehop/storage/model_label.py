@@ -131,7 +131,7 @@ def read_label(path: Path, data: bytes) -> Label:
         raise ModelFileError(f"{path} is {_what_it_is(data)}.", _OURS)
     if len(data) < 8 + length:
         raise ModelFileError(f"{path} is cut off or damaged: its header is not complete.", AGAIN)
-    with refused_if_malformed(path):
+    with malformed_errors(path):
         metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
         if not metadata or "onehop" not in metadata:
             raise ModelFileError(f"{path} was written by another program.", _OURS)
@@ -187,7 +187,7 @@ def _check_types(content: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def refused_if_malformed(path: Path) -> Iterator[None]:
+def malformed_errors(path: Path) -> Iterator[None]:
     """Turn errors of a malformed description or array into a ModelFileError."""
     try:
         yield

@@ -83,7 +83,7 @@ class Run:
 
     def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
         """Create the folder, or check that it was started with the same settings and data."""
-        with writing(self.path):
+        with run_write_errors(self.path):
             self.check_overwrites_nothing()
             (self.path / "checkpoints").mkdir(parents=True, exist_ok=True)
             try:
@@ -152,12 +152,12 @@ class Run:
         return facts
 
     def note(self, **facts: Any) -> None:
-        with writing(self.path):
+        with run_write_errors(self.path):
             write_json(self.path / "run.json", {**self.facts(), **facts})
 
     def keep_tokenizer(self, tokenizer: bytes) -> None:
         """Copy the tokenizer into the folder, so that a checkpoint can become a model file without the store."""
-        with writing(self.path):
+        with run_write_errors(self.path):
             write_whole(self.path / "tokenizer.model", tokenizer)
 
     def check_exists(self) -> None:
@@ -193,7 +193,7 @@ class Run:
         between two regular ones, is removed, so that an average does not depend on interruptions.
         """
         step = checkpoint.progress.step
-        with writing(self.path):
+        with run_write_errors(self.path):
             if step not in self.steps():
                 self._write(checkpoint, self.folder(step), regular=step > 0 and step % every == 0)
             for irregular in [old for old in self.steps()[:-1] if not self._is_regular(old)]:
@@ -263,7 +263,7 @@ class Run:
 
     def save_best(self, weights: Arrays, step: int) -> None:
         """Keep the weights of the best validation so far."""
-        with writing(self.path), new_file(self.path / "best.safetensors") as file:
+        with run_write_errors(self.path), new_file(self.path / "best.safetensors") as file:
             write_arrays(weights, file, {"step": str(step)})
 
     def forget_best(self) -> None:
@@ -281,7 +281,7 @@ class Run:
     # --- metrics ---
 
     def report(self, line: Mapping[str, Any]) -> None:
-        with writing(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
+        with run_write_errors(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as out:
             out.write(json.dumps(line) + "\n")
 
     def rewind_metrics(self, step: int) -> None:
@@ -289,7 +289,7 @@ class Run:
         file = self.path / "metrics.jsonl"
         if file.exists():
             kept = [line for line in read_metrics(file) if line["step"] <= step]
-            with writing(self.path):
+            with run_write_errors(self.path):
                 write_whole(file, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
@@ -324,7 +324,7 @@ def read_metrics(file: Path) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def run_write_errors(path: Path) -> Iterator[None]:
     """Turn a disk error into a one-line RunError. Earlier files stay."""
     full = "Free some space and start again: training resumes from the last checkpoint."
     with write_errors(path, "Check the folder.", RunError, full=full):

@@ -90,11 +90,11 @@ def world(device: str | None = None) -> Iterator[World]:
         return
     joined_before = distributed.is_initialized()
     if not joined_before:
-        with _lost_peer_in_one_line():
+        with _lost_peer_errors():
             backend = "nccl" if own_device.type == "cuda" else "gloo"
             distributed.init_process_group(backend, timeout=_peer_timeout())
     try:
-        with _lost_peer_in_one_line():
+        with _lost_peer_errors():
             yield World(distributed.get_rank(), processes(), own_device)
     finally:
         if not joined_before:
@@ -116,7 +116,7 @@ def _peer_timeout() -> timedelta | None:
 
 
 @contextmanager
-def _lost_peer_in_one_line() -> Iterator[None]:
+def _lost_peer_errors() -> Iterator[None]:
     """Turn torch's errors about a lost process into a `LostPeerError`."""
     try:
         yield

@@ -30,7 +30,7 @@ from onehop.model.device import deterministic, device_name
 from onehop.model.transformer import parameter_count
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import write_model
-from onehop.storage.run_folder import Checkpoint, Progress, Run, writing
+from onehop.storage.run_folder import Checkpoint, Progress, Run, run_write_errors
 from onehop.text.tokenizer import vocabulary_of
 from onehop.training.callbacks import Callback, Callbacks, Report
 from onehop.training.checks import check_fits, check_resumable, inherit_alpha, initial_model
@@ -310,7 +310,7 @@ class Trainer:
         """The error for a step with NaN or infinity. Its batch is saved for inspection."""
         file = self.run.path / f"not-finite-step-{step}.npz"
         if self.world.is_main:
-            with writing(file):
+            with run_write_errors(file):
                 np.savez(file, **{f"{n}_{i}": a for i, b in enumerate(update.batches) for n, a in vars(b).items()})
         return DivergedError(
             f"The loss is {result.objective / update.tokens} and the gradient's norm {result.norm} at step {step} "
