@@ -170,8 +170,8 @@ def make_shards(
     progress: StageProgress,
     *,
     runner: TaskRunner,
-    partitions: int = 8,
-    part_chunks: int = PART_CHUNKS,
+    partitions: int,
+    part_chunks: int,
 ) -> None:
     """Make a store in shards in the work folder. Finished tasks of an earlier run are kept."""
     work = work.absolute()  # tasks run in other working directories

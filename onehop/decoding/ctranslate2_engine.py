@@ -82,7 +82,7 @@ class Ct2Engine:
 
     name: EngineName = "ctranslate2"
 
-    def __init__(self, converted: Converted, compute: Compute, threads: int | None = None) -> None:
+    def __init__(self, converted: Converted, compute: Compute, threads: int | None) -> None:
         self.compute = compute
         self.workers = threads or cores()
         self.spread = self.workers  # number of batches per call; a caller with many threads sets 1

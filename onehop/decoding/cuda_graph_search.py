@@ -48,7 +48,7 @@ class ShapeGraphs:
         operations: Operations,
         pool: Pool,
         memory: Tensor,
-        products: SplitProducts | None = None,
+        products: SplitProducts | None,
     ) -> None:
         device = model.embedding.weight.device
         self.shape, self.memory = shape, memory

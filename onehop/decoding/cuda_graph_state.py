@@ -158,7 +158,7 @@ class Decoder:
         shape: Shape,
         operations: Operations,
         memory: Float[Tensor, " elements"],
-        products: SplitProducts | None = None,
+        products: SplitProducts | None,
     ) -> None:
         """`memory` holds keys and values. It must be finite, zeros or values of other batches: 0 × NaN is NaN."""
         model.source_input.ensure_length(shape.source)

@@ -139,7 +139,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(Tapped):
     """Equation 2: FFN(x) = max(0, x W_1 + b_1) W_2 + b_2, or with another activation than ReLU."""
 
-    def __init__(self, d_model: int, d_ff: int, activation: str = "relu") -> None:
+    def __init__(self, d_model: int, d_ff: int, activation: str) -> None:
         super().__init__()
         self.activation = _ACTIVATIONS[activation]
         self.w_1 = nn.Linear(d_model, d_ff)

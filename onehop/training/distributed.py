@@ -80,7 +80,7 @@ class World:
 
 
 @contextmanager
-def world(device: str | None = None) -> Iterator[World]:
+def world(device: str | None) -> Iterator[World]:
     """Join the processes that torchrun started, or be the only one."""
     own_device = pick_device(device)
     if own_device.type == "cuda":

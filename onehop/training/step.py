@@ -161,7 +161,7 @@ class PlainStep:
         optimizer: torch.optim.Optimizer,
         train: TrainSettings,
         world: World,
-        shapes: FixedShapes | None = None,
+        shapes: FixedShapes | None,
     ) -> None:
         self.objective, self.model, self.parallel = objective, objective.model, parallel
         self.optimizer, self.train, self.world, self.shapes = optimizer, train, world, shapes
