@@ -137,7 +137,7 @@ class Epoch:
         self.order = np.random.default_rng([seed, number]).permutation(indices) if shuffle else indices
         src = np.cumsum(pairs.src_lengths[self.order].astype(np.int64) + 1)
         tgt = np.cumsum(pairs.tgt_lengths[self.order].astype(np.int64) + 1)
-        self.bounds = _batch_bounds(src, tgt, batch_tokens)
+        self.bounds = batch_bounds(src, tgt, batch_tokens)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -156,7 +156,7 @@ class Epoch:
         return int(np.diff(self.bounds).max(initial=0))
 
 
-def _batch_bounds(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
+def batch_bounds(src: NDArray[np.int64], tgt: NDArray[np.int64], budget: int) -> NDArray[np.int64]:
     """The first index of each batch and, last, the number of pairs, from the cumulative lengths of both sides."""
     bounds = [0]
     while bounds[-1] < len(src):
