@@ -77,8 +77,8 @@ def _check_capacity(workers: int, threads: int, device: str | None) -> None:
     name, per_worker = ("GPU", 1) if device and device.startswith("cuda") else ("CPU", threads)
     room = sum(int(node.get(name, 0) // per_worker) for node in alive_nodes())
     if room < workers:
-        remedy = f"Give --workers {room}" if room else "Add nodes"
-        raise ClusterError(f"The cluster has room for {room} of {workers} workers.", f"{remedy}, or add nodes.")
+        remedy = f"Give --workers {room}, or add nodes." if room else "Add nodes."
+        raise ClusterError(f"The cluster has room for {room} of {workers} workers.", remedy)
 
 
 def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> None:
