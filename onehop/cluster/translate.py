@@ -51,8 +51,8 @@ def translate_on_cluster(
     out: Path,
     *,
     address: str,
-    workers: int | None = None,
-    fields: Sequence[str] = (),
+    workers: int | None,
+    fields: Sequence[str],
 ) -> None:
     """Translate files, folders, patterns and URLs into the folder `out`, one output for each input.
 
@@ -311,7 +311,7 @@ def _pool_of(job: BulkJob, workers: int | None) -> _Pool:
         return _Pool(size, job.threads or 1, min(1.0, gpus / size))
     cores = [int(node.get("CPU", 0)) for node in nodes]
     if workers is None:
-        threads = job.threads or max(1, min(_MOST_THREADS, *(n for n in cores if n), _MOST_THREADS))
+        threads = job.threads or min([_MOST_THREADS, *filter(None, cores)])
         return _Pool(max(1, sum(n // threads for n in cores)), threads, 0.0)
     threads = job.threads or max(1, sum(cores) // workers)
     threads = min(threads, max(cores))

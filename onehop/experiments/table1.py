@@ -45,7 +45,7 @@ PAPER: dict[str, tuple[str, str, int, int, str]] = {
 _RECURRENT = ("recurrence", "lstm", "gru")
 
 
-def table1(lengths: Sequence[int] = LENGTHS, widths: Sequence[int] = WIDTHS, repeats: int = 5) -> Json:
+def table1(lengths: Sequence[int], widths: Sequence[int], repeats: int) -> Json:
     """Seconds and saved bytes of every layer by length and width, their growth, and the crossings."""
     with on_one_thread():
         rows = [{"d": d, "n": n, **_measure(d, n, repeats)} for d in widths for n in lengths]

@@ -148,7 +148,7 @@ def table3(
     return _table(settings, _data_facts(store), results)
 
 
-def finished(settings: Settings, folder: Path, rows: Sequence[Row] = ROWS, *, seeds: int = 1) -> Json:
+def finished(settings: Settings, folder: Path, rows: Sequence[Row], *, seeds: int) -> Json:
     """The finished rows from their files, without any training."""
     settings = without_averaging(settings)
     file = folder / "data.json"

@@ -19,11 +19,10 @@ class View:
     """The page with one sentence, for a notebook or a file."""
 
     page: str
-    height: int = _HEIGHT
 
     def _repr_html_(self) -> str:
         return (
-            f'<iframe srcdoc="{escape(self.page)}" title="onehop explorer" width="100%" height="{self.height}" '
+            f'<iframe srcdoc="{escape(self.page)}" title="onehop explorer" width="100%" height="{_HEIGHT}" '
             'style="border: 0" sandbox="allow-scripts allow-downloads" allow="clipboard-write"></iframe>'
         )
 

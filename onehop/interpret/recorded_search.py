@@ -75,7 +75,7 @@ class StepRecorder:
     `on_step` is called after every step with the number of steps so far. An exception that it raises stops the search.
     """
 
-    def __init__(self, on_step: OnStep | None = None) -> None:
+    def __init__(self, on_step: OnStep | None) -> None:
         self._on_step = on_step
         self.logits: list[Float[Tensor, "rows vocab"]] = []
         self.attention: list[list[Float[Tensor, "rows source"]]] = []

@@ -80,7 +80,7 @@ def trace(
         return load_tracer(model, device).trace(text, edits, SearchOptions(beam=beam, alpha=alpha))
 
 
-def load_tracer(model: str | Path | None = None, device: str | None = None) -> "Tracer":
+def load_tracer(model: str | Path | None, device: str | None) -> "Tracer":
     """A tracer of a model, which stays in memory until the model file changes."""
     path = find_model(None if model is None else str(model))
     return _kept_tracer(path, describe(path).hash, device)

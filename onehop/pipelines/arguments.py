@@ -39,7 +39,7 @@ def errors_name_arguments() -> Iterator[None]:
         raise type(e)(*(names.sub(lambda name: _ARGUMENTS[name[0]], text) for text in (e.what, e.remedy))) from None
 
 
-def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formality | None = None) -> Terms:
+def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formality | None) -> Terms:
     """The terms of a glossary, a mapping or a TSV file, with kept words and the formality."""
     if formality not in (None, *get_args(Formality)):
         raise SettingsError(f"There is no formality {formality!r}.", "Give formal or informal.")

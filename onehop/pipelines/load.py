@@ -15,7 +15,7 @@ from onehop.storage.model_label import check_kind
 from onehop.storage.registry import named_model
 
 
-def load_variant(path: str | Path, kind: str, device: str | None = None) -> tuple[Predictor, StoredModel]:
+def load_variant(path: str | Path, kind: str, device: str | None) -> tuple[Predictor, StoredModel]:
     """A model of one kind by its file, folder or name, in eval mode on the device, and the content of its file."""
     path = named_model(str(path))
     check_kind(path, kind)

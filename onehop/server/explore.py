@@ -66,7 +66,7 @@ class Explorers:
         running.add_done_callback(lambda _: self.slots.release())
         return await asyncio.wrap_future(running)
 
-    def mount(self, authenticate: Callable[[Request], None], read_seconds: float, number: int = 0) -> "_Guarded":
+    def mount(self, authenticate: Callable[[Request], None], read_seconds: float, number: int) -> "_Guarded":
         return _Guarded(
             Router(explorer_routes(partial(self.explorer, number), self.compute, read_seconds)), authenticate
         )

@@ -117,7 +117,7 @@ class Service(Translating):
         self.translator, self.max_length = translator, max_length
         self.models = (name,)
         self.settings, self.metrics = settings, metrics
-        self.source, self.target = self.languages = translator.source, translator.target
+        self.source, self.target = translator.source, translator.target
         self.legs = (self,)
         self.state: _State = "starting"
         self.settling = 0
