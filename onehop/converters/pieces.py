@@ -68,14 +68,14 @@ def _joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Seque
         )
     unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
     beyond = sorted(normal - set(vocab))
+    order = [*(piece for _, piece in others), *beyond]
     names = ["<pad>", "<unk>", "<s>" if "<s>" not in dict(others).values() else "<start>", "</s>"]
     _begin_with(proto, names)
-    for piece in [*(piece for _, piece in others), *beyond]:
+    for piece in order:
         proto.pieces.add().CopyFrom(known[piece] if piece in known else _added(proto, piece, unknown_score))
     rows = [*marks, *(i for i, _ in others), *[marks[UNK]] * len(beyond)]
     silent = [BOS] if marks[BOS] in (marks[PAD], marks[UNK], marks[EOS]) else []
     known_ids = len(rows) - len(beyond)
-    order = [*(piece for _, piece in others), *beyond]
     model: bytes = proto.SerializeToString()
     if target != source or beyond:
         model = with_target(model, _in_order(target, names, order), known_ids)
