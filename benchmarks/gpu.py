@@ -70,7 +70,7 @@ def main() -> None:
     found: Row = {"machine": torch.cuda.get_device_name() if CUDA else "cpu", "torch": torch.__version__}
     shown = {name: value for name, value in vars(arguments).items() if not isinstance(value, Path)}
     found |= {"settings": shown}
-    for part, measure in bench.parts():  # said and kept as soon as it is there, should the next one never end
+    for part, measure in bench.parts():  # printed and written after each part, in case a later one hangs
         if arguments.only and part not in arguments.only and part != "ceilings":
             continue
         began = time.perf_counter()
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def checks() -> Row:
-    """Largest relative errors against float64: every length from 1 to 256, mixed lengths, the loss, add & norm."""
+    """Largest relative errors against float64: attention at lengths 1 to 256 and mixed, the loss, the other kernels."""
     torch.manual_seed(0)
     worst = {"self": 0.0, "causal": 0.0, "cross": 0.0}
     draw = np.random.default_rng(0)
@@ -101,10 +101,11 @@ def checks() -> Row:
     return {**worst, **around, "feed_forward": feed_forward_error()}
 
 
-def attention_error(query: list[int], key: list[int], *, causal: bool, heads: int = 8, width: int = 64) -> float:
+def attention_error(query: list[int], key: list[int], *, causal: bool) -> float:
     """Output and gradients in bfloat16 against float64."""
     from onehop.model.kernels import ragged
 
+    heads, width = 8, 64
     mask = PackedMask(*(Packing.of(torch.tensor(n, device=DEVICE)) for n in (query, key)), causal)
     q, k, v = (torch.randn(sum(n), heads * width, device=DEVICE, dtype=torch.bfloat16) for n in (query, key, key))
     d_out = torch.randn_like(q)
@@ -147,10 +148,11 @@ def loss_error() -> float:
     return worst
 
 
-def add_norm_error(drop: float, order: str, rows: int = 3000, width: int = 512) -> float:
-    """Outputs and gradients of residual, dropout and norm; what was dropped is read off the gradients."""
+def add_norm_error(drop: float, order: str) -> float:
+    """Outputs and gradients of residual, dropout and norm; a zero gradient shows what was dropped."""
     from onehop.model.kernels.add_norm import add_norm, sum_and_norm
 
+    rows, width = 3000, 512
     skip, added = (torch.randn(rows, width, device=DEVICE) for _ in range(2))
     inputs = [skip if order == "pre" else skip.bfloat16(), added.bfloat16()]
     inputs += [torch.randn(width, device=DEVICE) for _ in range(2)]
@@ -169,10 +171,11 @@ def add_norm_error(drop: float, order: str, rows: int = 3000, width: int = 512) 
     return max(relative(a, b) for a, b in zip((*out, *ours), (*reference, *theirs), strict=True))
 
 
-def feed_forward_error(rows: int = 3000, width: int = 512, wide: int = 2048) -> float:
-    """Output and gradients of the feed-forward network; what is positive is decided in bfloat16 for both."""
+def feed_forward_error() -> float:
+    """Output and gradients of the feed-forward network; both use the ReLU mask of the bfloat16 result."""
     from onehop.model.kernels.feed_forward import feed_forward
 
+    rows, width, wide = 3000, 512, 2048
     shapes = ((rows, width), (wide, width), (wide,), (width, wide), (width,))
     inputs = [(torch.randn(*shape, device=DEVICE) * shape[-1] ** -0.5).bfloat16().requires_grad_() for shape in shapes]
     out, hidden = feed_forward(*inputs)
@@ -185,7 +188,7 @@ def feed_forward_error(rows: int = 3000, width: int = 512, wide: int = 2048) -> 
 
 
 def relative(a: Tensor, b: Tensor) -> float:
-    b = b.double()  # gradients that are exactly zero, as a single key's, are measured against one
+    b = b.double()  # the error of a gradient that is exactly zero, such as that of a single key, is absolute
     error = ((a.double() - b).norm() / (b.norm() if b.any() else 1.0)).item()
     assert error == error, "not a number"
     return error
@@ -224,8 +227,8 @@ class Bench:
         yield "ceilings", self.ceilings
         if CUDA and kernels.available():
             yield "checks", checks
-            yield "attention", lambda: self.attention_times(tune="attention" in asked.tune)
-            yield "around", lambda: self.other_times(tune="around" in asked.tune)
+            yield "attention", self.attention_times
+            yield "around", self.other_times
         yield "gradients", self.gradients_beside_float32
         yield "steps", self.steps
         if asked.profile and CUDA:
@@ -263,7 +266,7 @@ class Bench:
 
     # --- attention alone ---
 
-    def attention_times(self, *, tune: bool) -> Row:
+    def attention_times(self) -> Row:
         """Microseconds of one attention, forwards and backwards, by ours and by the flash kernel."""
         batch = next(self.batches()).filled(self.fixed.rows, self.fixed.sentences, self.fixed.longest)
         fed = to_device(batch, HERE, self.fixed)
@@ -271,7 +274,8 @@ class Bench:
         from onehop.model.kernels import ragged
 
         kept = ragged.FORWARD, ragged.BACKWARD
-        others = [(64, 64, 4), (64, 16, 4), (32, 32, 2), (64, 32, 8), (128, 32, 8)] if tune else []
+        tiles = [(64, 64, 4), (64, 16, 4), (32, 32, 2), (64, 32, 8), (128, 32, 8)]
+        others = tiles if "attention" in self.arguments.tune else []
         tried = [{"TILE": tile, "BLOCK": block, "num_warps": warps, "num_stages": 1} for tile, block, warps in others]
         for forward, backward in [kept, *zip(tried, tried, strict=True)]:
             ragged.FORWARD, ragged.BACKWARD = forward, backward
@@ -300,10 +304,11 @@ class Bench:
         found["cross backward"] = 1e6 * seconds_of(back)
         return found
 
-    def other_times(self, *, tune: bool) -> Row:
-        """Microseconds of what stands around attention: residual, dropout and norm, feed-forward, and the loss."""
+    def other_times(self) -> Row:
+        """Microseconds of the other kernels: residual, dropout and norm, feed-forward, and the loss."""
         from onehop.model.kernels import add_norm, cross_entropy, feed_forward
 
+        tune = "around" in self.arguments.tune
         found: Row = {}
         skip, added, above = (
             torch.randn(self.budget, self.model.d_model, device=DEVICE, dtype=torch.bfloat16) for _ in range(3)
@@ -393,7 +398,7 @@ class Bench:
         self.pairs, self.vocabulary = store.pairs("train"), vocabulary_of(store.tokenizer).vocab_size
         objective, _ = self.make()
         begun = {name: value.clone() for name, value in objective.state_dict().items()}
-        fixed = self.fixed if CUDA else None  # worth keeping: it takes a look at a whole epoch
+        fixed = self.fixed if CUDA else None  # kept, since it reads a whole epoch
 
         def curve(seed: int, *, exact: bool) -> list[float]:
             objective.load_state_dict(begun)
@@ -402,7 +407,7 @@ class Bench:
             losses = []
             for step, batch in enumerate(itertools.islice(self.batches(), self.curve_steps)):
                 torch.manual_seed(1000 * seed + step)
-                # Gentle: at 7e-4 after 25 steps chance decides when post-norm begins to read the source.
+                # A small rate: at 7e-4 after 25 steps, the step at which post-norm begins to use the source is random.
                 set_rate(optimizer, 2e-4 * (step + 1) / self.curve_steps)
                 fed, scale = to_device(batch, HERE, fixed), 1 / batch.tokens
                 if exact or not CUDA:
@@ -486,7 +491,7 @@ class Bench:
         }
 
     def peer(self, make: Callable[[ModelSettings, int], nn.Module]) -> Row:
-        """A plain compiled loop over padded batches of equal length, the kindest case for padding."""
+        """A plain compiled loop over batches of one length, the best case for padding."""
         model = make(self.model, self.vocabulary).to(DEVICE).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
         length, rows = 28, self.budget // 28
@@ -534,13 +539,13 @@ class Bench:
 
 
 def means(values: list[float], parts: int) -> list[float]:
-    """The means of so many stretches of equal length."""
+    """The means of `parts` consecutive slices of equal length."""
     each = max(1, len(values) // parts)
     return [statistics.mean(values[i : i + each]) for i in range(0, len(values), each)]
 
 
 def exact_update(objective: Objective, fed: DeviceBatch, scale: float) -> Loss:
-    """As training's forward and backward pass, but in float32 throughout."""
+    """The forward and backward pass of training, but in float32."""
     value, nll = objective(fed)
     (value * scale).backward()
     return Loss(value.detach(), nll)
@@ -548,7 +553,7 @@ def exact_update(objective: Objective, fed: DeviceBatch, scale: float) -> Loss:
 
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
-    """Without the kernels, for a while."""
+    """Switch the kernels off inside the block."""
     kept = fused.ragged, fused.linear_cross_entropy, fused.feed_forward, fused.add_norm
     fused.ragged = fused.linear_cross_entropy = fused.feed_forward = fused.add_norm = None
     torch._dynamo.reset()
@@ -559,8 +564,8 @@ def plain() -> Iterator[None]:
         torch._dynamo.reset()
 
 
-def seconds_of(work: Callable[[], Any], repeats: int = 30, *, recorded: bool = True) -> float:
-    """Median time of one call, by the device's clock; `recorded`: launching does not count."""
+def seconds_of(work: Callable[[], Any], *, recorded: bool = True) -> float:
+    """Median time of one call, by the device's clock. As a `recorded` CUDA graph, launches do not count."""
     for _ in range(3):
         work()
     synchronize()
@@ -570,7 +575,7 @@ def seconds_of(work: Callable[[], Any], repeats: int = 30, *, recorded: bool = T
             work()
         work = graph.replay
     times = []
-    for _ in range(repeats):
+    for _ in range(30):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         work()
@@ -586,7 +591,7 @@ def synchronize() -> None:
 
 
 def lines_of(part: str, found: Row) -> Iterator[str]:
-    """What a part found, for a person."""
+    """The results of a part as text."""
     if part == "steps":
         for name, row in found[part].items():
             share = row["tflops"] / found["ceilings"]["tflops"]

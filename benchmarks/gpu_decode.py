@@ -14,6 +14,7 @@ reports how many translations agree between float32 and bfloat16, the time, and 
 """
 
 import argparse
+import copy
 import json
 import platform
 import statistics
@@ -194,7 +195,7 @@ def make_systems(
     """Return each system as a call on ids that returns the number of tokens it wrote."""
     model = endless(settings, vocab)
     weights = {name: p.detach().numpy() for name, p in model.named_parameters()}
-    models = {name: copy_of(model).to(device, dtype) for name, dtype in TYPES.items()}
+    models = {name: copy.deepcopy(model).to(device, dtype) for name, dtype in TYPES.items()}
     how = operations(device)
     systems: dict[str, Any] = {f"onehop {name}": Ours(graphs(m, how)) for name, m in models.items()}
     if arguments.all:
@@ -211,12 +212,6 @@ def make_systems(
             read = MarianMTModel.from_pretrained(folder, local_files_only=True, dtype=dtype)
             systems[f"Hugging Face {name}"] = Marian(read.eval().to(device))
     return systems
-
-
-def copy_of(model: Transformer) -> Transformer:
-    made = Transformer(model.settings, model.vocab_size)
-    made.load_state_dict(model.state_dict())
-    return made
 
 
 def sentences_of(size: int, vocab: int, seed: int) -> Sentences:
