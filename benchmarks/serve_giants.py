@@ -9,18 +9,15 @@ answers. The file keeps results of other kinds with the same settings.
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import random
-import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import httpx
+from server_process import serving
 
 from onehop.experiments.provenance import origin
 
@@ -68,7 +65,9 @@ def main() -> None:
     parser.add_argument("-o", "--out", type=Path)
     arguments = parser.parse_args()
     kinds_measured = {}
-    with serving(arguments.model, any("torch" in kind for kind in arguments.only)) as url:
+    with serving(["-m", "onehop"], ["-m", arguments.model]) as (_, url):
+        if any("torch" in kind for kind in arguments.only):
+            warm_up_torch(url)
         for kind in arguments.only:
             path, body = kinds[kind]
             body = {"source": "en", "target": "de", **body}
@@ -82,27 +81,10 @@ def main() -> None:
         arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
-@contextlib.contextmanager
-def serving(model: str, torch: bool):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "onehop", "serve", "-m", model, "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONUNBUFFERED": "1"})
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{url}/health", timeout=60).status_code == 200:
-                    break
-            time.sleep(0.1)
-        # The first request that needs torch imports it: keep that out of the measurements.
-        hello = {"texts": ["Hello."], "sample": True}
-        while torch and httpx.post(f"{url}/v1/translate", json=hello, timeout=90).is_error:
-            pass
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+def warm_up_torch(url: str) -> None:
+    """Import torch in the server by a first request, which is not measured."""
+    while httpx.post(f"{url}/v1/translate", json={"texts": ["Hello."], "sample": True}, timeout=90).is_error:
+        pass
 
 
 async def measure(

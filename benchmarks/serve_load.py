@@ -21,10 +21,7 @@ import os
 import random
 import re
 import signal
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -34,6 +31,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import httpx
 from random_models import endless_base
+from server_process import serving
 
 from onehop.decoding import engine as engine_module
 from onehop.pipelines.paragraphs import ParagraphTranslator, max_length_of
@@ -128,29 +126,14 @@ def offline_cost(by: ParagraphTranslator, texts: list[str], size: int) -> float:
 # --- the server -----------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def serving(model: Path, arguments: argparse.Namespace):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def served(model: Path, arguments: argparse.Namespace) -> contextlib.AbstractContextManager[tuple[Any, str]]:
     program = (
         "from onehop import cli; from onehop.decoding import engine; "
         f"engine.MORE_THAN_SOURCE = {engine_module.MORE_THAN_SOURCE}; cli.main()"
     )
-    command = [sys.executable, "-c", program, "serve", "-m", str(model), "--port", str(port)]
-    command += ["--compute", arguments.compute, "--engine", arguments.engine, "--set", "read_seconds=2"]
-    command += ["--threads", str(arguments.threads)] if arguments.threads else []
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{url}/health").status_code == 200:
-                    break
-            time.sleep(0.1)
-        yield process, url
-    finally:
-        process.terminate()
-        process.wait()
+    options = ["-m", str(model), "--compute", arguments.compute, "--engine", arguments.engine]
+    options += ["--threads", str(arguments.threads)] if arguments.threads else []
+    return serving(["-c", program], [*options, "--set", "read_seconds=2"])
 
 
 def metrics(url: str) -> dict[str, float]:
@@ -160,7 +143,7 @@ def metrics(url: str) -> dict[str, float]:
 
 def load(model: Path, right: dict[str, str], arguments: argparse.Namespace, misbehaving: int) -> dict[str, Any]:
     """Run this many clients for this many seconds, after a tenth of that to warm up."""
-    with serving(model, arguments) as (_, url):
+    with served(model, arguments) as (_, url):
         drive(url, right, arguments, 0, arguments.seconds / 10)
         before, memory = metrics(url), []
         stop = multiprocessing.Event()
@@ -310,7 +293,7 @@ def stop_under_load(model: Path, right: dict[str, str], arguments: argparse.Name
             process.send_signal(signal.SIGTERM)
             return list(await asyncio.gather(*running))
 
-    with serving(model, arguments) as (process, url):
+    with served(model, arguments) as (process, url):
         outcomes = asyncio.run(every(process, url))
     return {outcome: outcomes.count(outcome) for outcome in sorted(set(outcomes))}
 
