@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers import Marian, TorchTransformer
+from peers import Marian, TorchTransformer, prose_lengths, synchronize
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -197,12 +197,10 @@ def relative(a: Tensor, b: Tensor) -> float:
 # --- how fast? ------------------------------------------------------------------------------------------------
 
 
-def sentences(count: int, vocabulary: int, mean: float) -> Pairs:
-    """Random ids in sentences whose lengths spread as prose's do."""
+def sentences(count: int, vocabulary: int) -> Pairs:
+    """Random ids in sentences as long as those of prose."""
     draw = np.random.default_rng(1)
-    src = np.clip(draw.gamma(3.2, mean / 3.2, count), 2, 120)
-    tgt = np.clip(src * draw.normal(1.0, 0.15, count), 2, 120)
-    sides = [[draw.integers(4, vocabulary, int(n)).tolist() for n in side] for side in (src, tgt)]
+    sides = [[draw.integers(4, vocabulary, int(n)).tolist() for n in side] for side in prose_lengths(draw, count)]
     return Pairs(*(side_from_lists(side, np.dtype("<u2")) for side in sides))
 
 
@@ -216,7 +214,7 @@ class Bench:
         self.model = ModelSettings(norm=arguments.norm, **(shape if tiny else {}))
         self.vocabulary = 500 if tiny else arguments.vocabulary
         self.budget = 512 if tiny else 25_600
-        self.pairs = sentences(400 if tiny else 60_000, self.vocabulary, 27.0)
+        self.pairs = sentences(400 if tiny else 60_000, self.vocabulary)
         self.train = TrainSettings(batch_tokens=self.budget)
         self.steps_timed = 3 if tiny else arguments.steps
         self.curve_steps = 5 if tiny else arguments.curve_steps
@@ -583,11 +581,6 @@ def seconds_of(work: Callable[[], Any], *, recorded: bool = True) -> float:
         end.synchronize()
         times.append(begin.elapsed_time(end) / 1e3)
     return statistics.median(times)
-
-
-def synchronize() -> None:
-    if CUDA:
-        torch.cuda.synchronize()
 
 
 def lines_of(part: str, found: Row) -> Iterator[str]:

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers import synchronize
 from random_models import endless
 from safetensors.numpy import save
 
@@ -224,10 +225,10 @@ def measure(systems: dict[str, Call], size: int, beam: int, vocab: int, rounds: 
     for turn in range(rounds + 2):
         sentences = sentences_of(size, vocab, turn)
         for name, call in systems.items():
-            wait()
+            synchronize()
             began = time.perf_counter()
             written = call(sentences, beam)
-            wait()
+            synchronize()
             if turn > 1:
                 times[name].append(time.perf_counter() - began)
             assert written == size * LENGTH, f"{name} wrote {written} tokens"
@@ -262,22 +263,17 @@ def line_of(cell: str, row: dict[str, Any]) -> str:
     return "\n".join([cell, *parts, own])
 
 
-def wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 @torch.inference_mode()
 def device_times(engine: TorchEngine, size: int, beam: int) -> dict[str, float]:
     """Return the milliseconds of the captured start and of a captured step, without the host."""
     captured = graphs_of(engine, size, beam)
 
     def run(step: Callable[[], None], times: int) -> float:
-        wait()
+        synchronize()
         began = time.perf_counter()
         for _ in range(times):
             step()
-        wait()
+        synchronize()
         return 1e3 * (time.perf_counter() - began) / times
 
     begin = run(captured.begin, 5)
@@ -301,11 +297,11 @@ def profile(engine: TorchEngine, size: int, beam: int) -> None:
     captured.begin()
     for _ in range(LENGTH // 2):
         captured.step()
-    wait()
+    synchronize()
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * torch.cuda.is_available()
     with watched(activities=kinds) as seen:
         captured.step_eagerly()
-        wait()
+        synchronize()
     key = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     print(name_of(size, beam))
     print(seen.key_averages().table(sort_by=key, row_limit=25, max_name_column_width=70))
@@ -348,10 +344,10 @@ def apart(plain: list[str], texts: list[str]) -> dict[int, list[str]]:
 def timed(engine: TorchEngine, sentences: Sentences) -> tuple[list[list[Hypothesis]], float]:
     """Time the second run, when every graph is captured."""
     engine.translate(sentences, SearchOptions(), range(len(sentences)))
-    wait()
+    synchronize()
     began = time.perf_counter()
     found = engine.translate(sentences, SearchOptions(), range(len(sentences)))
-    wait()
+    synchronize()
     return found, time.perf_counter() - began
 
 

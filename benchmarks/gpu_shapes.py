@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers import peers_of
+from peers import peers_of, prose_lengths, synchronize
 from torch import nn
 from torch.nn import functional as F
 
@@ -191,7 +191,7 @@ def settings_of(name: str, asked: argparse.Namespace) -> Settings:
 
 
 def pairs_of(settings: Settings, asked: argparse.Namespace) -> Pairs:
-    """Random ids in sentences as long as prose's, or as long as those of a store; one stack has no sources."""
+    """Random ids in sentences as long as those of prose or of a store; a model of one stack has no sources."""
     draw = np.random.default_rng(1)
     count = 400 if asked.tiny else 60_000
     if asked.store:
@@ -199,8 +199,7 @@ def pairs_of(settings: Settings, asked: argparse.Namespace) -> Pairs:
         chosen = draw.permutation(len(pairs))[:count]
         src, tgt = pairs.src_lengths[chosen], pairs.tgt_lengths[chosen]
     else:
-        src = np.clip(draw.gamma(3.2, 27.0 / 3.2, count), 2, 120)
-        tgt = np.clip(src * draw.normal(1.0, 0.15, count), 2, 120)
+        src, tgt = prose_lengths(draw, count)
     vocab_size = settings.tokenizer.vocab_size
     most = min(settings.model.max_length, asked.batch_tokens) - 1  # the last one is EOS
     lengths = [np.minimum(side, most).astype(int) for side in (src * (settings.model.kind is None), tgt)]
@@ -249,7 +248,7 @@ def race(settings: Settings, pairs: Pairs, step: Step, asked: argparse.Namespace
     for _ in range(asked.rounds):
         for name, one in steps.items():
             rounds[name].append(stretch(one, asked.steps))
-        steps = {name: steps[name] for name in [*list(steps)[1:], next(iter(steps))]}  # nobody is always first
+        steps = {name: steps[name] for name in [*list(steps)[1:], next(iter(steps))]}  # another system is first
     systems = {name: figures(rows, settings, peak) for name, rows in rounds.items()}
     best = max((name for name in systems if name != "onehop"), key=lambda name: systems[name]["target tokens/s"])
     return {
@@ -324,11 +323,6 @@ def figures(rows: list[Row], settings: Settings, peak: float) -> Row:
         "tflops": tflops,
         "share of peak": 1e12 * tflops / peak,
     }
-
-
-def synchronize() -> None:
-    if CUDA:
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""The systems that training is timed beside, in a model's shape: torch's own modules, and Hugging Face's models.
+"""What benchmarks of training share: lengths of sentences, and peers in a model's shape from torch and Hugging Face.
 
-Each takes (src, tgt) and gives logits. As in the paper, none drops attention weights or the inner layer.
+Each peer takes (src, tgt) and gives logits. As in the paper, none drops attention weights or the inner layer.
 """
 
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -174,3 +175,14 @@ def peers_of(s: ModelSettings) -> dict[str, Callable[[ModelSettings, int], nn.Mo
     if s.kind == "encoder":
         return {"nn.TransformerEncoder": TorchStack, "Hugging Face BERT": Bert}
     return {"nn.Transformer": TorchTransformer, f"Hugging Face {'Pegasus' if s.norm == 'pre' else 'Marian'}": Marian}
+
+
+def prose_lengths(draw: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw lengths of sentences and of their translations, 27 tokens on average, that spread as those of prose do."""
+    src = np.clip(draw.gamma(3.2, 27.0 / 3.2, count), 2, 120)
+    return src, np.clip(src * draw.normal(1.0, 0.15, count), 2, 120)
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
