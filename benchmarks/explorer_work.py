@@ -19,6 +19,7 @@ from pathlib import Path
 
 from browser import chromium, served
 
+from onehop.atomic import write_json
 from onehop.experiments.provenance import machine
 from onehop.explorer.content import Explorer
 from onehop.interpret.tracer import Tracer
@@ -104,9 +105,7 @@ class Results:
         self.found["results"][name] = result
         print(name, json.dumps(result), flush=True)
         if self.file:
-            beside = self.file.with_suffix(".new")
-            beside.write_text(json.dumps(self.found, indent=1) + "\n", encoding="utf-8")
-            beside.replace(self.file)
+            write_json(self.file, self.found)
 
 
 class Work:
