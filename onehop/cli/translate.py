@@ -149,7 +149,7 @@ def translate(
         workers=workers,
         is_text=is_text,
         as_json=as_json,
-        gpu=bool(device and device.startswith("cuda")),
+        gpu=(device or "").startswith("cuda"),
     )
     if not as_json:
         _check_plain(n_best, alignments, moses=whole_lines and not isinstance(inputs, DocumentInputs))

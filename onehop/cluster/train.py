@@ -54,27 +54,28 @@ def train_on_cluster(
     Run(out).check_overwrites_nothing()
     if store is None:
         store = workflow.open_store(settings, out, None, data).path
+    gpu, threads = (device or "").startswith("cuda"), threads or 1
     with joined(address):
-        _check_capacity(workers, threads or 1, device)
+        _check_capacity(workers, threads, gpu=gpu)
         config = {
             "settings": settings,
             "out": str(out.absolute()),
             "store": str(store.absolute()),
-            "device": device,
+            "device": "cuda" if gpu else device,  # each worker sees one GPU
             "bleu_on": bleu_on,
             "tensorboard": tensorboard,
             "pids": str(pids.absolute()) if pids else None,
         }
         out.mkdir(parents=True, exist_ok=True)
         with _Watch(out, settings):
-            _fit(config, workers, threads or 1, gpu=bool(device and device.startswith("cuda")))
+            _fit(config, workers, threads, gpu=gpu)
     model = out / "model.safetensors"
     return model if model.exists() else None
 
 
-def _check_capacity(workers: int, threads: int, device: str | None) -> None:
+def _check_capacity(workers: int, threads: int, *, gpu: bool) -> None:
     """Refuse more workers than the cluster can run: Ray would wait for nodes."""
-    name, per_worker = ("GPU", 1) if device and device.startswith("cuda") else ("CPU", threads)
+    name, per_worker = ("GPU", 1) if gpu else ("CPU", threads)
     room = sum(int(node.get(name, 0) // per_worker) for node in alive_nodes())
     if room < workers:
         remedy = f"Give --workers {room}, or add nodes." if room else "Add nodes."
@@ -168,7 +169,7 @@ def _worker(config: Mapping[str, Any]) -> None:
     if config["pids"]:
         node = ray.get_runtime_context().get_node_id()
         write_json(Path(config["pids"]) / f"{rank}.json", [node, os.getpid()])
-    device, refused = config["device"], Path(config["out"]) / _REFUSED
+    refused = Path(config["out"]) / _REFUSED
     if refused.exists():
         return
     if rank == 0:
@@ -178,7 +179,7 @@ def _worker(config: Mapping[str, Any]) -> None:
             config["settings"],
             config["out"],
             store=config["store"],
-            device="cuda" if device and device.startswith("cuda") else device,
+            device=config["device"],
             bleu_on=config["bleu_on"],
             tensorboard=config["tensorboard"],
         )

@@ -304,7 +304,7 @@ def _pool_of(job: BulkJob, workers: int | None) -> _Pool:
     """As many workers as the cluster can run, or as requested."""
     nodes = alive_nodes()
     gpus = sum(node.get("GPU", 0) for node in nodes)
-    if job.device is not None and job.device.startswith("cuda"):
+    if (job.device or "").startswith("cuda"):
         if not gpus:
             raise ClusterError("The cluster has no GPU.", "Leave out --device, or add a node that has one.")
         size = workers or int(gpus)
