@@ -1,4 +1,4 @@
-"""Sentences in capitals: detecting them, the case that the model gets, and capitals again in the translation."""
+"""Sentences in capitals or Title Case: detection, ordinary case for the model, capitals for the translation."""
 
 import sys
 
@@ -17,7 +17,7 @@ from onehop.text.casing import (
     upper,
 )
 
-# Ids of a small vocabulary, the more frequent first; a word that is not in it is read letter by letter.
+# A small vocabulary, the most frequent first. Other words are encoded letter by letter.
 KNOWN = ["the", "a", "I", "it", "door", "is", "open", "and", "EU", "Berlin", "do", "not", "us", "US", "i", "A"]
 KNOWN += ["o", "don", "straße", "ﬁne", "ǆin", "cafe\u0301", "οδος", "στον", "ας", "ısı"]
 
@@ -42,7 +42,7 @@ def spell(word):
         "DO NOT OPEN THE DOOR OF THE HOUSE, Al",
     ],
 )
-def test_sentences_in_capitals(text):
+def test_in_capitals_is_true_for_sentences_in_capitals(text):
     assert in_capitals(text)
 
 
@@ -53,7 +53,7 @@ def test_sentences_in_capitals(text):
         *("PDFs", "CD-ROMs", "東京", "Siemens AG", "I", "ßßßß"),
     ],
 )
-def test_sentences_not_in_capitals(text):
+def test_in_capitals_is_false_for_other_sentences(text):
     assert not in_capitals(text)
 
 
@@ -85,11 +85,11 @@ def test_protected_words_do_not_count_as_capitals():
         ("I DO: ΟΔΟΣ ΣΤΟΝ, ΑΣ", "I do: οδος στον, ας"),
     ],
 )
-def test_to_ordinary_case(text, plain):
+def test_to_ordinary_case_uses_the_vocabularys_spelling(text, plain):
     assert to_ordinary_case(text, spell) == plain
 
 
-def test_a_word_is_spelled_in_the_fewest_pieces():
+def test_a_words_spelling_is_the_one_with_the_fewest_pieces():
     assert spelling("BERLIN", encode) == "Berlin"
     assert spelling("EU", encode) == "EU"
     assert spelling("DOOR", encode) == "door"
@@ -97,7 +97,7 @@ def test_a_word_is_spelled_in_the_fewest_pieces():
     assert spelling("I", encode) == "I"
 
 
-def test_a_name_ends_in_the_sigma_of_an_end():
+def test_a_greek_name_ends_with_a_final_sigma():
     assert spelling("ΑΣ", lambda word: [1] if word == "Ας" else [2, 3]) == "Ας"
 
 
@@ -123,7 +123,7 @@ def test_protected_spans_are_iterated_once():
     assert places.gone_through == 3
 
 
-def test_to_capitals():
+def test_to_capitals_keeps_mixed_case_words_of_the_source():
     assert to_capitals("Die Tür ist groß, 5 m.", "THE DOOR IS BIG, 5 M.") == "DIE TÜR IST GROẞ, 5 M."
     assert to_capitals("das iPhone", "THE iPhone") == "DAS iPhone"
     assert to_capitals("die Straße", "THE STRAßE") == "DIE STRAẞE"
@@ -131,14 +131,14 @@ def test_to_capitals():
 
 
 @pytest.mark.parametrize("language", ["tr", "az", "tr-TR", "AZ_Latn"])
-def test_i_keeps_its_dot_or_has_none_where_a_language_has_both(language):
+def test_turkic_languages_distinguish_dotted_and_dotless_i(language):
     assert lower("DİL VE ISPARTA", language) == "dil ve ısparta"
     assert upper("dil ve ısparta", language) == "DİL VE ISPARTA"
     assert spelling("ISI", encode, language) == "ısı"
     assert to_capitals("iyi", "GOOD", language=language) == "İYİ"
 
 
-def test_i_in_languages_without_a_dotless_i():
+def test_other_languages_do_not_distinguish_dotted_and_dotless_i():
     assert lower("DIL", "de") == lower("DIL", "trv") == "dil"
     assert upper("dil ı", "de") == "DIL I"
 
@@ -169,7 +169,7 @@ def test_capitals_are_restored(text):
         "The Girl Who Talked with Trees: A Memoir",
     ],
 )
-def test_these_are_in_title_case(text):
+def test_in_title_case_is_true_for_titles(text):
     assert in_title_case(text, "en")
 
 
@@ -177,18 +177,18 @@ def test_these_are_in_title_case(text):
     ("text", "language"),
     [
         ("The storm left thousands without power", "en"),
-        ("Anna Smith Met Peter Brown Yesterday.", "en"),  # a full stop ends a sentence, not a title
+        ("Anna Smith Met Peter Brown Yesterday.", "en"),  # titles do not end with a full stop
         ("United Nations", "en"),
         ("Der Sturm ließ Tausende Menschen ohne Strom", "de"),
         ("STORM LEAVES THOUSANDS WITHOUT POWER", "en"),
         ("", "en"),
     ],
 )
-def test_these_are_not_in_title_case(text, language):
+def test_in_title_case_is_false_for_other_texts(text, language):
     assert not in_title_case(text, language)
 
 
-def test_a_title_keeps_its_first_word_and_what_may_be_a_name():
+def test_to_sentence_case_keeps_the_first_word_and_names():
     title = "The Door Is Open and the EU Not: J. Greenman Do It in Berlin"
     plain = "The door is open and the EU not: J. Greenman do it in Berlin"
     assert to_sentence_case(title, encode) == plain

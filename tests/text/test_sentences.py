@@ -1,4 +1,4 @@
-"""A line in sentences and back, to the last space; what must survive a translation; where long sentences part."""
+"""Splitting lines into sentences without loss, splitting long sentences, finding addresses and placeholders."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from onehop.pipelines.glossary import Terms
 from onehop.text.sentences import ADDRESS, Segment, segment, split_long, split_sentences, with_originals
 
-# Text that is full of what splitters look at, beside any text at all.
+# Any text, and text full of characters that sentence splitters look at.
 TEXT = st.text() | st.lists(
     st.sampled_from(
         [*"aZ1.!?…;:,'\"”)( \t\u00a0\u2028\r", "Dr. ", "No. ", "a.b@c.de ", "http://x.y/z. ", "😀", "👩‍💻", "。"]
@@ -36,7 +36,7 @@ def test_joined_segments_equal_the_line(line, language):
 
 
 @given(TEXT)
-def test_a_segment_has_nothing_but_spaces_and_emoji_around_it(line):
+def test_a_segment_is_surrounded_only_by_spaces_and_emoji(line):
     s = segment(line)
     assert s.around(s.text) == line
     assert s.text == s.text.strip()
@@ -59,16 +59,16 @@ def test_a_segment_has_nothing_but_spaces_and_emoji_around_it(line):
         "Use {user.Name} here. |1. WWW.A.ORG. |2. WWW.B.ORG",
     ],
 )
-def test_sentences_of_english(marked):
+def test_english_is_split_into_sentences(marked):
     assert texts(marked.replace("|", "")) == [part.strip() for part in marked.split("|")]
 
 
-def test_a_line_without_sentences():
+def test_empty_and_blank_lines_have_no_sentences():
     assert split_sentences("", "en") == []
     assert split_sentences("  ", "en") == [Segment("  ", "", "")]
 
 
-def test_the_splitter_gets_the_language():
+def test_sentences_are_split_by_the_rules_of_the_language():
     assert texts("Am 3. Oktober kam er.", "de-AT") == ["Am 3. Oktober kam er."]
     assert texts("Am 3. Oktober kam er.", "en") == ["Am 3.", "Oktober kam er."]
     assert texts("これはペンです。あれは本です。", "ja") == ["これはペンです。", "あれは本です。"]
@@ -82,7 +82,7 @@ def test_a_split_that_loses_text_is_ignored(monkeypatch):
 
 @pytest.mark.parametrize("space", ["\xa0", "\u2003", "\u202f", "\u3000", "\u3000 \xa0"])
 @pytest.mark.parametrize("language", ["en", "de", "fr"])
-def test_a_wide_space_before_a_stop_breaks_no_splitter(space, language):
+def test_a_wide_space_before_a_full_stop_splits_like_a_space(space, language):
     line = f"Take vitamin A{space}. Then B{space}."
     assert join(split_sentences(line, language)) == line
     plain = line.replace(space, " " * len(space))
@@ -91,7 +91,7 @@ def test_a_wide_space_before_a_stop_breaks_no_splitter(space, language):
 
 def test_a_failing_splitter_leaves_the_line_whole(monkeypatch):
     class PanicException(BaseException):
-        """Comes from another language."""
+        """Like the exception of a Rust extension, which is no Exception."""
 
     def panic(language, line):
         raise PanicException
@@ -108,19 +108,19 @@ def test_a_failing_splitter_leaves_the_line_whole(monkeypatch):
 
 @given(st.text(alphabet=" AaB.!?\xa0\u2003\u202f\u3000\u0301é’“”1,(U", max_size=12))
 @settings(max_examples=300)
-def test_sentences_lose_nothing_of_any_line(line):
+def test_joined_sentences_equal_lines_of_spaces_and_stops(line):
     assert join(split_sentences(line, "en")) == line
 
 
-def test_spaces_and_emoji_stay_outside():
+def test_spaces_and_emoji_are_outside_the_segments_text():
     assert segment(" \t👩‍💻 Hi there 🇩🇪❤️ ") == Segment(" \t👩‍💻 ", "Hi there", " 🇩🇪❤️ ")
     assert segment("I ❤️ it") == Segment("", "I ❤️ it", "")
     assert segment("Press 1️⃣") == Segment("", "Press 1️⃣", "")  # a digit with marks, not an emoji
     assert segment("😀😀") == Segment("😀😀", "", "")
 
 
-def test_the_splitter_gets_a_long_line_in_windows(monkeypatch):
-    """Its time grows with the square of the length, and it holds the GIL: a file of "<!--" stopped the server."""
+def test_a_long_line_is_passed_to_the_splitter_in_windows(monkeypatch):
+    """The splitter takes quadratic time and holds the GIL: a file of "<!--" would stop a server."""
     import sentencex
 
     lengths, split = [], sentencex.segment
@@ -140,7 +140,7 @@ def test_very_long_lines_are_split_without_loss(line):
     assert len(Terms().required(line)) < 2
 
 
-# --- too long -------------------------------------------------------------------------------------------------
+# --- long sentences -------------------------------------------------------------------------------------------
 
 
 @given(TEXT, st.integers(1, 12))
@@ -174,11 +174,11 @@ def test_grapheme_clusters_are_not_split():
     assert parts == ["e\u0301" * 3, "e\u0301👩‍💻e"]
 
 
-def test_a_character_that_is_itself_too_long_is_left():
+def test_a_single_character_that_is_too_long_is_kept():
     assert split_long(segment("x"), 3, lambda text: 9) == [Segment("", "x", "", split=True)]
 
 
-# --- what must survive ----------------------------------------------------------------------------------------
+# --- addresses and placeholders -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_a_character_that_is_itself_too_long_is_left():
         ("a @ b, x@y, http:// no, 3.5, {}, {two words}, 5% (so)", []),
     ],
 )
-def test_addresses_and_placeholders(text, found):
+def test_addresses_and_placeholders_are_found(text, found):
     assert ADDRESS.findall(text) == found
 
 
-def test_parts_have_their_original_text():
+def test_parts_of_a_recased_sentence_have_their_original_text():
     whole = segment(" AN OLD, OLD TREE! ")
     parts = with_originals(whole, split_long(replace(whole, text="An old, old tree!"), 10, len))
     assert len(parts) > 1

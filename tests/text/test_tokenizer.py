@@ -1,4 +1,4 @@
-"""Text to ids and back: any string at all returns as its normalised self."""
+"""Encoding and decoding: any string round-trips to its normalised form; learning; BPE-dropout; damaged models."""
 
 import contextlib
 import io
@@ -44,7 +44,7 @@ def generated_text() -> list[str]:
 SENTENCES = generated_text()
 TOKENIZER = Tokenizer.learn(SENTENCES, SIZE)
 
-# Python's own strings may hold halves of surrogate pairs; hypothesis leaves them out unless asked.
+# Python strings may contain lone surrogates, which hypothesis omits by default.
 any_text = (
     st.text()
     | st.text(st.characters())
@@ -84,7 +84,7 @@ def nasty(test):
     return test
 
 
-# --- there and back -------------------------------------------------------------------------------------------
+# --- round trips ----------------------------------------------------------------------------------------------
 
 
 def sample(text: str, dropout: float, key: str = "1") -> list[int]:
@@ -95,7 +95,7 @@ def sample(text: str, dropout: float, key: str = "1") -> list[int]:
 @nasty
 @given(text=any_text)
 @settings(max_examples=500, deadline=None)
-def test_any_text_comes_back_normalised(text):
+def test_any_text_round_trips_to_its_normalised_form(text):
     ids = TOKENIZER.encode(text)
     assert TOKENIZER.decode(ids) == normalise(text)
     assert not SPECIAL & set(ids)
@@ -105,7 +105,7 @@ def test_any_text_comes_back_normalised(text):
 @nasty
 @given(text=any_text)
 @settings(max_examples=300, deadline=None)
-def test_any_random_segmentation_comes_back_as_the_same_text(text):
+def test_any_random_segmentation_decodes_to_the_same_text(text):
     ids = sample(text, 0.5)
     assert TOKENIZER.decode(ids) == normalise(text)
     assert not SPECIAL & set(ids)
@@ -114,7 +114,7 @@ def test_any_random_segmentation_comes_back_as_the_same_text(text):
 @nasty
 @given(text=any_text)
 @settings(max_examples=300, deadline=None)
-def test_normalising_twice_changes_nothing_more(text):
+def test_normalising_is_idempotent(text):
     once = normalise(text)
     assert normalise(once) == once
     assert once == once.strip()
@@ -136,13 +136,13 @@ def test_normalising_twice_changes_nothing_more(text):
         ("Ä a", "Ä a"),
     ],
 )
-def test_normalising_is_nfc_and_white_space_and_nothing_else(text, normal):
+def test_normalising_changes_only_nfc_white_space_and_surrogates(text, normal):
     assert normalise(text) == normal
 
 
 @given(texts=st.lists(any_text, max_size=4))
 @settings(max_examples=50, deadline=None)
-def test_a_batch_is_its_texts_one_by_one(texts):
+def test_encoding_a_batch_equals_encoding_each_text(texts):
     assert TOKENIZER.encode_batch(texts) == [TOKENIZER.encode(t) for t in texts]
 
 
@@ -154,38 +154,38 @@ def test_special_ids_are_fixed():
     assert TOKENIZER.tokens([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
 
 
-def test_marks_and_padding_are_left_out_of_decoded_text():
+def test_decoding_omits_special_tokens():
     ids = TOKENIZER.encode(SENTENCES[0])
     assert TOKENIZER.decode([BOS, *ids, EOS, PAD, PAD]) == SENTENCES[0]
     assert TOKENIZER.decode([]) == ""
 
 
-def test_pieces_join_to_the_text_with_marks_for_spaces():
+def test_pieces_join_to_the_text_with_word_marks():
     pieces = TOKENIZER.tokens(TOKENIZER.encode("abc gab"))
     assert "".join(pieces).replace(WORD_MARK, " ") == " abc gab"
 
 
-def test_the_vocabulary_has_the_size_asked_for():
+def test_the_vocabulary_has_the_requested_size():
     assert TOKENIZER.vocab_size == 400
     assert len(set(TOKENIZER.tokens(range(400)))) == 400
 
 
-def test_a_text_with_fewer_pieces_than_asked_for_gives_all_it_has():
+def test_a_small_text_gives_a_smaller_vocabulary():
     few = Tokenizer.learn(["aa bb"] * 10, TokenizerSettings(vocab_size=1000))
     assert 260 < few.vocab_size < 300
     assert few.decode(few.encode("anything 😀")) == "anything 😀"
 
 
-def test_an_encoding_is_shorter_than_its_text():
+def test_an_encoding_has_fewer_tokens_than_characters():
     text = " ".join(SENTENCES[:20])
     assert len(TOKENIZER.encode(text)) < 0.6 * len(text)
 
 
-def test_digits_stand_alone():
+def test_every_digit_is_a_token():
     assert TOKENIZER.tokens(TOKENIZER.encode("1999")) == [WORD_MARK, "1", "9", "9", "9"]
 
 
-def test_a_saved_tokenizer_is_the_same():
+def test_a_saved_tokenizer_encodes_equally():
     again = Tokenizer(TOKENIZER.model)
     assert [again.encode(s) for s in SENTENCES] == [TOKENIZER.encode(s) for s in SENTENCES]
 
@@ -197,13 +197,13 @@ def test_learning_twice_gives_the_same_bytes():
     assert Tokenizer.learn(iter(SENTENCES), SIZE).model == TOKENIZER.model
 
 
-def test_learning_looks_at_a_sample_of_sentences_that_are_not_empty():
+def test_learning_samples_nonempty_sentences():
     first = [s for sentence in SENTENCES[:100] for s in ("", sentence, "  ")]
     limited = Tokenizer.learn([*first, *SENTENCES[100:]], TokenizerSettings(vocab_size=350, sample=100))
     assert limited.model == Tokenizer.learn(SENTENCES[:100], TokenizerSettings(vocab_size=350, sample=100)).model
 
 
-def test_names_of_special_tokens_in_training_text_stay_text():
+def test_names_of_special_tokens_in_training_text_are_ordinary_text():
     hostile = ["<s> </s> <unk> <pad> <0x41> a\tb \0 \u2581 \u2585 \ud83d"] * 200
     tokenizer = Tokenizer.learn([*hostile, *SENTENCES], SIZE)
     for text in (hostile[0], "<s>", "<0x41>", "A"):
@@ -242,11 +242,11 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_refused():
 # --- BPE-dropout ----------------------------------------------------------------------------------------------
 
 
-def test_without_dropout_a_sample_is_the_plain_segmentation():
+def test_without_dropout_a_sample_equals_the_plain_segmentation():
     assert all(sample(s, 0.0) == TOKENIZER.encode(s) for s in SENTENCES[:50])
 
 
-def test_dropout_varies_and_breaks_words_into_more_pieces():
+def test_dropout_gives_varying_segmentations_with_more_pieces():
     text = " ".join(SENTENCES[:5])
     plain = len(TOKENIZER.encode(text))
     lengths = [len(sample(text, dropout)) for dropout in (0.1, 0.5, 0.9)]
@@ -254,7 +254,7 @@ def test_dropout_varies_and_breaks_words_into_more_pieces():
     assert len({tuple(sample(text, 0.1, key=str(epoch))) for epoch in range(10)}) > 1
 
 
-# --- models that are none -------------------------------------------------------------------------------------
+# --- damaged models -------------------------------------------------------------------------------------------
 
 DAMAGED = "The tokenizer is not a SentencePiece model. The file is damaged: make it again."
 
@@ -270,7 +270,7 @@ def test_bytes_that_are_not_a_model_are_refused(model):
     places=st.lists(st.tuples(st.integers(0, len(TOKENIZER.model) - 1), st.integers(1, 255)), min_size=1, max_size=3)
 )
 @settings(max_examples=300, deadline=None)
-def test_changed_bytes_load_or_are_refused_and_nothing_else(places):
+def test_changed_bytes_are_loaded_or_refused(places):
     model = bytearray(TOKENIZER.model)
     for place, flip in places:
         model[place] ^= flip
@@ -319,13 +319,13 @@ def test_each_kind_of_vocabulary_is_recognised():
     assert isinstance(vocabulary_of(b'["zero", "one"]'), Classes)
 
 
-def test_word_pieces_are_cut_as_the_library_cuts():
+def test_word_pieces_are_tokenized():
     found = vocabulary_of(PIECES)
     assert found.vocab_size == 5
     assert found.encode_batch(["Dogs playing", "cats"]) == [[4, 2, 3], [1]]
 
 
-def test_classes_leave_the_first_id_free():
+def test_class_ids_start_at_one():
     classes = Classes(["zero", "one"])
     assert (classes.vocab_size, classes.name(2), classes.name(0)) == (3, "one", "")
     assert vocabulary_of(classes.model).names == classes.names
@@ -354,7 +354,7 @@ def test_invalid_word_pieces_are_refused():
         vocabulary_of(json.dumps(described).encode()).encode_batch(["dogs"])
 
 
-def test_word_pieces_without_their_library_have_a_size_and_a_remedy(monkeypatch):
+def test_word_pieces_without_tokenizers_have_a_size_but_cannot_encode(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     found = vocabulary_of(PIECES)
     assert found.vocab_size == 5
@@ -363,7 +363,7 @@ def test_word_pieces_without_their_library_have_a_size_and_a_remedy(monkeypatch)
     assert str(error.value) == 'This needs tokenizers. Install it with: pip install "onehop[export]"'
 
 
-def test_a_tag_in_a_text_is_ordinary_text_unless_tags_are_asked_for():
+def test_a_tag_is_ordinary_text_unless_tags_is_true():
     settings = TokenizerSettings(vocab_size=300, sample=100)
     tokenizer = Tokenizer.learn(["ab cd ab", "ab ef bt"] * 20, settings, ["<bt>", "</term>"])
     tags = tokenizer.ids([WORD_MARK + "<bt>", WORD_MARK + "</term>"])
