@@ -1,4 +1,4 @@
-"""A cluster of three nodes on this machine, shared by all tests here; a test that kills a node adds another."""
+"""A cluster of three nodes on this machine, shared by all tests here. Killed nodes are replaced."""
 
 import importlib.util
 import os
@@ -16,7 +16,7 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="Ray is not installed: pip install 'onehop[ray]'"))
 
 
-# A dead node is noticed after two seconds; by default it would be after fifteen.
+# A dead node is detected after two seconds instead of fifteen.
 HEALTH_CHECKS = {
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 500,
@@ -25,7 +25,7 @@ HEALTH_CHECKS = {
 
 
 class ThreeNodes:
-    """A head with the driver, and two nodes that may die, of one core each."""
+    """A head with the driver, and two nodes that a test may kill, of one core each."""
 
     def __init__(self):
         from ray.cluster_utils import Cluster
@@ -39,7 +39,7 @@ class ThreeNodes:
         return {"num_cpus": cpus, "object_store_memory": 80 << 20, "include_dashboard": False}
 
     def fill(self):
-        """Two nodes beside the head, whatever has died."""
+        """Add nodes until there are two beside the head."""
         while len(self.nodes) < 2:
             self.nodes.append(self.cluster.add_node(**self._node(1)))
 
@@ -53,7 +53,7 @@ class ThreeNodes:
         self.cluster.remove_node(node, allow_graceful=False)
 
     def kill_when(self, due, busy=tuple):
-        """Kill a node in a thread as soon as `due()` holds, one of the ids that `busy()` names if it names any."""
+        """Kill a node in a thread as soon as `due()` holds, preferably one of the ids that `busy()` returns."""
 
         def wait():
             while not due():
@@ -85,7 +85,7 @@ def three_nodes(_cluster):
 
 @pytest.fixture
 def pairs(tmp_path):
-    """Two files of pairs in `tmp_path`, some of which come twice; the settings that make a store of them."""
+    """Settings for a store of two files of pairs in `tmp_path`, with duplicates."""
     from onehop.config import load_settings, with_changes
 
     digits = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]

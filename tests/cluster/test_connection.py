@@ -1,4 +1,4 @@
-"""A cluster of this machine: who can reach it, and what a start that fails says."""
+"""A local cluster: it is reachable only from this machine, and errors of its start."""
 
 import os
 import subprocess
@@ -51,14 +51,14 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
-    """What a local cluster sets in this process is gone for the tests of other clusters."""
+    """Restore the variables that a local cluster sets in this process."""
     for name in CLUSTER_VARIABLES:
         monkeypatch.setenv(name, os.environ.get(name, ""))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="sockets are read from /proc/net/tcp")
-def test_a_local_cluster_listens_on_127_0_0_1_alone():
+def test_a_local_cluster_listens_only_on_127_0_0_1():
     environment = {name: value for name, value in os.environ.items() if name not in CLUSTER_VARIABLES}
     done = subprocess.run(
         [sys.executable, "-c", LISTENING], capture_output=True, text=True, env=environment, check=False
@@ -70,7 +70,7 @@ def test_a_local_cluster_listens_on_127_0_0_1_alone():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_slow_start_is_tried_again_and_then_told_in_one_line(monkeypatch):
+def test_a_slow_start_is_retried_and_then_a_one_line_error(monkeypatch):
     import ray
 
     starts = []
@@ -89,7 +89,7 @@ def test_a_slow_start_is_tried_again_and_then_told_in_one_line(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_no_cluster_is_started_that_others_could_reach(monkeypatch):
+def test_a_cluster_on_a_reachable_address_is_refused(monkeypatch):
     import ray
 
     monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "192.0.2.7")

@@ -1,6 +1,6 @@
-"""A disk that is full: one line with the remedy, and the same command goes on from what was finished.
+"""A full disk is a one-line error with a remedy, and the same command resumes.
 
-The nodes are played by this process: what counts here is the disk.
+This process stands in for the nodes.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from onehop.errors import StoreError
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """Makes a file system of so many KiB, and gives it another size when it is called again."""
+    """Mounts a file system of this size in KiB, or resizes it when called again."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = False
@@ -42,7 +42,7 @@ def small_disk(tmp_path):
 
 
 def upper_case(self, pool):
-    """The results of a cluster whose workers know capitals."""
+    """The results of a cluster whose workers translate into capitals."""
     for number, (given, output) in enumerate(zip(self.inputs, self.outputs, strict=True)):
         for piece in pieces(number, given, output.windows):
             lines = piece.window.lines if piece.window else []
@@ -50,7 +50,7 @@ def upper_case(self, pool):
             yield replace(done, worker="here")
 
 
-def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypatch, model_file):
+def test_a_translation_resumes_after_a_full_disk(small_disk, tmp_path, monkeypatch, model_file):
     monkeypatch.setattr(translate, "joined", lambda _: nullcontext())
     monkeypatch.setattr(translate, "_pool_of", lambda *_: translate._Pool(1, 1, 0.0))
     monkeypatch.setattr(translate._Translation, "_results", upper_case)
@@ -76,7 +76,7 @@ def test_a_translation_goes_on_when_there_is_room(small_disk, tmp_path, monkeypa
 
 
 class OneNode(LocalRunner):
-    """Runs the tasks of a store as a node does."""
+    """Runs the tasks of a store in this process."""
 
     def __init__(self, cores):
         self.cores = cores
@@ -85,7 +85,7 @@ class OneNode(LocalRunner):
         return (prepare._run_task(task, *item) for item in items)
 
 
-def test_a_store_is_made_when_there_is_room(small_disk, pairs, tmp_path, monkeypatch):
+def test_preparing_resumes_after_a_full_disk(small_disk, pairs, tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "joined", lambda _: nullcontext())
     monkeypatch.setattr(prepare, "alive_nodes", lambda: [{"CPU": 2.0}])
     monkeypatch.setattr(prepare, "_ClusterRunner", OneNode)
@@ -98,7 +98,7 @@ def test_a_store_is_made_when_there_is_room(small_disk, pairs, tmp_path, monkeyp
     assert len(store.description["shards"]) == 12
 
 
-def test_a_node_without_room_for_the_model_says_where(small_disk, tmp_path, monkeypatch):
+def test_a_node_without_space_for_the_model_names_its_folder(small_disk, tmp_path, monkeypatch):
     import ray
 
     disk = small_disk(64)

@@ -1,4 +1,4 @@
-"""A sharded store made by a cluster is the one that a single machine makes, though a node dies."""
+"""A store prepared by a cluster equals that of a single machine, even if a node dies."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from onehop.data.prepare import prepare
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_node_dies_and_the_store_is_the_same(three_nodes, pairs, tmp_path):
+def test_the_store_is_the_same_after_a_nodes_death(three_nodes, pairs, tmp_path):
     whole = prepare(pairs, tmp_path / "whole", root=tmp_path, processes=1)
     parts = tmp_path / "sharded.partial" / "parts"
     killer = three_nodes.kill_when(lambda: any(parts.glob("*.facts")))

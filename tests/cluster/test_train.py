@@ -1,4 +1,4 @@
-"""Training on a cluster: a node dies, and the result is that of torchrun on one machine, to the last bit."""
+"""Training on a cluster gives the bits of torchrun on one machine, even if a node dies."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from onehop.experiments.verify_resume import last_step, result_hash, set_up
 
 @long_only
 @pytest.mark.filterwarnings("ignore")
-def test_a_node_dies_and_the_bits_are_the_same(three_nodes, tmp_path, capsys):
+def test_training_ends_with_the_same_bits_after_a_nodes_death(three_nodes, tmp_path, capsys):
     command = set_up(tmp_path, 60, "cpu")
     several = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", *command[1:]]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -36,7 +36,7 @@ def test_a_node_dies_and_the_bits_are_the_same(three_nodes, tmp_path, capsys):
 
 @long_only
 @pytest.mark.filterwarnings("ignore")
-def test_what_a_user_can_put_right_ends_the_training_at_once(three_nodes, digits, tmp_path):
+def test_errors_of_the_user_stop_the_training_without_retries(three_nodes, digits, tmp_path):
     settings, store = digits
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "best.safetensors").write_bytes(b"mine")

@@ -1,4 +1,4 @@
-"""Translation on a cluster: the same output as on one machine, whatever dies on the way."""
+"""Translation on a cluster gives the output of one machine, even if a node dies."""
 
 import gzip
 import json
@@ -30,7 +30,7 @@ def texts(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def job(_cluster, texts, tmp_path_factory, model_file):
-    """The command, its output folder and what it printed: a node died while it ran."""
+    """A command during which a node was killed, its output folder and its result."""
     _cluster.fill()
     out = tmp_path_factory.mktemp("job") / "out"
     command = ["translate", "--model", model_file, "--beam", "1", "--threads", "1", texts, "-o", out, "--field", "text"]
@@ -43,7 +43,7 @@ def job(_cluster, texts, tmp_path_factory, model_file):
 
 @pytest.mark.slow
 @HEAVY
-def test_a_node_dies_and_no_line_is_lost(job, texts, tmp_path, model_file):
+def test_no_line_is_lost_after_a_nodes_death(job, texts, tmp_path, model_file):
     _, out, _ = job
     for name in ("one.txt", "deep/two.txt.gz"):
         alone = tmp_path / "alone.txt"
@@ -53,7 +53,7 @@ def test_a_node_dies_and_no_line_is_lost(job, texts, tmp_path, model_file):
 
 @pytest.mark.slow
 @HEAVY
-def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(job, texts, three_nodes):
+def test_records_keep_other_fields_and_a_bad_file_stops_no_other(job, texts, three_nodes):
     import pyarrow.parquet as pq
 
     command, out, done = job
@@ -97,7 +97,7 @@ def test_records_keep_what_is_no_text_and_a_bad_file_keeps_no_other(job, texts, 
         (["x.txt", "x.txt.gz", "-o", "out"], "would both become out/x.txt."),
     ],
 )
-def test_wrong_input_is_one_line_before_a_cluster_is_asked(words, error, tmp_path, monkeypatch, model_file):
+def test_wrong_input_is_a_one_line_error_before_connecting(words, error, tmp_path, monkeypatch, model_file):
     monkeypatch.chdir(tmp_path)
     for name in ("x.txt", "x.docx", "x.txt.gz"):
         (tmp_path / name).write_bytes(b"a text\n")
@@ -108,7 +108,7 @@ def test_wrong_input_is_one_line_before_a_cluster_is_asked(words, error, tmp_pat
 
 
 @HEAVY
-def test_no_cluster_at_the_address(tmp_path, model_file):
+def test_an_address_without_cluster_is_refused(tmp_path, model_file):
     (tmp_path / "x.txt").write_text("a text\n", encoding="utf-8")
     for address, error in (("127.0.0.1:1", "There is no Ray cluster at 127.0.0.1:1"), ("ray://x:1", "Ray's client")):
         words = ["--model", model_file, "--ray", address, tmp_path / "x.txt", "-o", tmp_path / "out"]
