@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def gpu_count() -> int:
-    """GPUs that the driver sees. torch would know it too, but must not be imported yet."""
+    """The number of GPUs that the driver sees. torch must not be imported yet."""
     try:
         driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
     except OSError:
@@ -24,8 +24,8 @@ def gpu_count() -> int:
     return count.value if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
-# Where there is no GPU, Triton's kernels are interpreted; it asks when it is imported, and torch may do that. It is one
-# or the other: TRITON_INTERPRET=1 has the tests run on a machine with a GPU as they do on one without.
+# Without a GPU, Triton interprets the kernels. It reads the variable when it is imported, perhaps by torch.
+# TRITON_INTERPRET=1 runs the tests on a machine with a GPU as on one without.
 if os.environ.setdefault("TRITON_INTERPRET", "0" if gpu_count() else "1") == "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -35,8 +35,8 @@ import shape_checks
 
 import onehop
 
-# Settings check themselves, in words; the command line is checked by typer. Triton reads the sources of kernels, and a
-# checked kernel could call no other.
+# Settings check themselves, and typer checks the command line. Triton reads the source of kernels, and a decorated
+# kernel could not call another.
 CHECKED_BY_THEMSELVES = ("_version", "errors", "config", "cli", "presets", "__main__", "model.kernels")
 
 
@@ -47,7 +47,7 @@ def modules_below(folder: Path, package: str = "onehop") -> list[str]:
     return list(chain.from_iterable(modules_below(folder / m.name, name) if m.ispkg else [name] for name, m in checked))
 
 
-# A machine that is lent for its GPU may lack beartype; what a test computes can be compared without it.
+# A machine for GPU tests may lack beartype. The tests run without it.
 SHAPES_ARE_CHECKED = importlib.util.find_spec("beartype") is not None
 if SHAPES_ARE_CHECKED:
     shape_checks.install(modules_below(Path(onehop.__path__[0])))
@@ -75,7 +75,7 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Files with slow tests come first: no worker shall be alone with a long file at the end."""
+    """Files with slow tests come first, so that no worker is left with a long file at the end."""
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path])
 
@@ -86,12 +86,12 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(note, yellow=True)
 
 
-# The processes that share the tests among them ignore Ctrl-C, and what they start would inherit that.
+# xdist's workers ignore Ctrl-C, and processes that they start would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says something about the machine, not about the code. The same examples every time: a change
-# is to blame for what fails. `pytest --hypothesis-profile search` looks for new ones.
+# No deadline: the time of an example depends on the machine. Examples are always the same, so that a failure is due to
+# a change. `pytest --hypothesis-profile search` draws new ones.
 hypothesis.settings.register_profile("onehop", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("search", deadline=None)
 hypothesis.settings.load_profile("onehop")
@@ -99,7 +99,7 @@ hypothesis.settings.load_profile("onehop")
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory):
-    """No test reads or fills the cache of whoever runs it."""
+    """Tests use a cache of their own, not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("ONEHOP_CACHE", str(folder))
@@ -108,9 +108,9 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory):
-    """A store of digits in words and their reverses, and settings with which a step on it takes milliseconds.
+    """Settings with which a step takes milliseconds, and a store of digits and their reverses.
 
-    In words, because a digit is one piece: BPE-dropout would have nothing to drop.
+    The digits are words, because a digit would be one piece and BPE-dropout would have nothing to drop.
     """
     from onehop.config import with_changes
     from onehop.data.prepare import prepare
@@ -133,7 +133,7 @@ def digits(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def model_file(tmp_path_factory):
-    """A small model with random weights, as a file: what it says makes no sense, but always the same."""
+    """The file of a small model with random weights, which are always the same."""
     import torch
 
     from onehop.config import ModelSettings, Settings, TokenizerSettings
@@ -164,7 +164,7 @@ def model_file(tmp_path_factory):
 
 @pytest.fixture
 def install(tmp_path, monkeypatch, model_file):
-    """Installs the small model under other languages, and no other model is installed."""
+    """Installs the small model under names such as en-de. No other model is installed."""
     from onehop.storage import registry
     from onehop.storage.model_io import read_model, write_model
 

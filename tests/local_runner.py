@@ -1,4 +1,4 @@
-"""The runner of a sharded store's tasks that tests use: all in this process."""
+"""Runs the tasks of a sharded store in this process."""
 
 from onehop.data.shards import raw_parts
 

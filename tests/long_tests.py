@@ -1,4 +1,4 @@
-"""What `make test` proves in short and `make test-long`, which runs the tests marked `long`, at length."""
+"""Marks and examples of `make test-long`, which runs longer forms of tests."""
 
 import os
 from collections.abc import Callable
@@ -12,14 +12,14 @@ LONG_ONLY = (pytest.mark.long, pytest.mark.skipif(not LONG, reason="a longer pro
 
 
 def long_only(test: Any) -> Any:
-    """A test that has a shorter one beside it."""
+    """Mark a test that only `make test-long` runs. A shorter test must check the same claim."""
     for mark in LONG_ONLY:
         test = mark(test)
     return test
 
 
 def examples(few: int) -> Callable[[Any], Any]:
-    """So many examples of a costly property, and twenty times as many in `make test-long`."""
+    """Limit the examples of a slow property test; `make test-long` draws twenty times as many."""
 
     def decorate(test: Any) -> Any:
         return pytest.mark.long(settings(max_examples=20 * few if LONG else few)(test))

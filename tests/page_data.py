@@ -1,4 +1,4 @@
-"""What several tests of the explorer's page share."""
+"""Reads the data of an explorer page."""
 
 import json
 import re
@@ -9,6 +9,6 @@ HOSTILE = "</script><!--"
 
 
 def data_of(html: str, name: str = "data") -> Any:
-    """The JSON that a page holds under a name."""
+    """The JSON that a page contains under this name."""
     (found,) = re.findall(rf'<script type="application/json" id="onehop-{name}">(.*?)</script>', html, re.DOTALL)
     return json.loads(found)

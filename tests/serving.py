@@ -1,4 +1,4 @@
-"""The server for tests that talk to it: an application in this process, or `onehop serve` in another."""
+"""A server for tests: an application in this process, or `onehop serve` in another."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ MODEL_NAME = "small"
 
 
 class Server:
-    """An application and a client of it; of several translators each is a model of its own."""
+    """An application and its client. Each translator is a model."""
 
     def __init__(self, *translators, explorers=None, hosts=(), names=None, **settings):
         self.log = []
@@ -45,7 +45,7 @@ class Server:
 
         for service in self.services:
             for lane in ("fast", "reference", "joining"):
-                service.__dict__.pop(lane, None)  # a lane belongs to a loop
+                service.__dict__.pop(lane, None)  # a lane belongs to one event loop
         return asyncio.run(once())
 
     def post(self, path, json, **more):
@@ -56,7 +56,7 @@ class Server:
 
 
 class Looks:
-    """An explorer that has little to show."""
+    """A stub of an explorer."""
 
     def served(self):
         return "<!doctype html><title>explorer</title>"
@@ -87,7 +87,7 @@ class Process:
     """`onehop serve` with its logs."""
 
     def __init__(self, model, *options, environment=None, reads=True):
-        """`model`: None for all that are installed; `reads`: whether somebody reads the access log."""
+        """`model`: None for all installed models; `reads`: whether the access log is read."""
         command = [sys.executable, "-m", "onehop", "serve", "--port", "0", "--compute", "float32"]
         command += [] if model is None else ["-m", str(model)]
         self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Settings: presets, TOML there and back, and the one-line answer to each mistake."""
+"""Settings: presets, TOML round trips, changes, and a one-line error for each mistake."""
 
 import tomllib
 import types
@@ -29,7 +29,7 @@ from onehop.errors import OnehopError, SettingsError
 
 
 def answer_to(action, *args) -> str:
-    """The message of the error that an action must end in."""
+    """The message of the error that the action raises."""
     with pytest.raises(SettingsError) as caught:
         action(*args)
     assert isinstance(caught.value, OnehopError)
@@ -37,7 +37,7 @@ def answer_to(action, *args) -> str:
     return str(caught.value)
 
 
-# --- any settings at all --------------------------------------------------------------------------------------
+# --- random settings ------------------------------------------------------------------------------------------
 
 
 def values_of(field):
@@ -101,7 +101,7 @@ def test_a_printed_preset_explains_every_field():
             assert line.endswith(f"# {field.metadata['doc']}")
 
 
-def test_an_unset_field_is_printed_as_a_comment_or_not_at_all():
+def test_an_unset_field_is_printed_as_a_comment_or_omitted():
     assert "\n# d_k " in settings_to_toml(Settings())
     assert "d_k" not in settings_to_toml(Settings(), explained=False)
     assert "\nd_k = 16" in settings_to_toml(Settings(model=ModelSettings(d_k=16)))
@@ -153,7 +153,7 @@ def test_settings_cannot_be_changed_in_place():
         Settings().model.d_model = 4
 
 
-def test_widths_of_heads_are_derived_where_they_are_not_given():
+def test_head_widths_default_to_d_model_divided_by_heads():
     m = ModelSettings(d_model=12, n_heads=3)
     assert (m.key_width, m.value_width) == (4, 4)
     m = ModelSettings(d_model=12, n_heads=5, d_k=7, d_v=2)
@@ -179,7 +179,7 @@ def test_a_table_can_be_changed_too():
     assert 'weights = { "chat" = 2, "news-*" = 0.5 }' in settings_to_toml(changed)
 
 
-def test_changes_that_are_only_valid_together_are_checked_together():
+def test_changes_are_checked_after_all_are_applied():
     assert with_changes(Settings(), ["model.d_model=510", "model.n_heads=5"]).model.key_width == 102
 
 
@@ -199,7 +199,7 @@ def test_changes_that_are_only_valid_together_are_checked_together():
         ),
     ],
 )
-def test_a_wrong_change_is_answered_with_the_remedy(change, message):
+def test_an_invalid_change_is_refused_with_a_remedy(change, message):
     assert answer_to(with_changes, Settings(), [change]) == message
 
 
@@ -285,17 +285,17 @@ DROPOUT = "dropout rate of each sub-layer and of embedding + position"
         ),
     ],
 )
-def test_a_mistake_is_answered_in_one_line_with_the_remedy(toml, message):
+def test_invalid_settings_are_refused_in_one_line_with_a_remedy(toml, message):
     assert answer_to(settings_from_dict, tomllib.loads(toml)) == message
     assert "\n" not in message
 
 
-def test_d_model_need_not_be_divisible_where_widths_are_given():
+def test_d_model_need_not_be_divisible_if_head_widths_are_set():
     assert ModelSettings(d_model=100, n_heads=8, d_k=16, d_v=16).key_width == 16
     assert "not divisible" in answer_to(lambda: ModelSettings(d_model=100, n_heads=8, d_k=16))
 
 
-def test_limits_themselves_are_allowed():
+def test_values_at_their_limits_are_allowed():
     ModelSettings(dropout=0, n_encoder_layers=1, d_model=2, n_heads=1)
     DataSettings(alphabetic=1.0, ratio=1)
     TrainSettings(batch_tokens=0, steps=1)
@@ -311,7 +311,7 @@ def test_limits_themselves_are_allowed():
         ("[model]\nd_ff = \n", "Invalid value (at line 2, column 8)"),
     ],
 )
-def test_bad_toml_is_answered_with_its_place(tmp_path, toml, place):
+def test_invalid_toml_is_refused_with_its_position(tmp_path, toml, place):
     file = tmp_path / "bad.toml"
     file.write_text(toml)
     assert answer_to(load_settings, str(file)) == f"{file} is not valid TOML: {place}. Correct that line."
@@ -342,7 +342,7 @@ def test_an_unreadable_settings_file_is_named(tmp_path):
         ("", "There is no preset ''. There are: base, big, decoder, digits, encoder, small, tiny."),
     ],
 )
-def test_an_unknown_preset_is_answered_with_the_nearest(name, message):
+def test_an_unknown_preset_is_refused_with_the_nearest_name(name, message):
     assert answer_to(load_settings, name) == message
 
 

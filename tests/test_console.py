@@ -1,4 +1,4 @@
-"""What a person sees: live on a terminal, plain lines elsewhere, and never markup out of somebody's text."""
+"""Progress output: live on a terminal, plain lines elsewhere, and markup in texts is not interpreted."""
 
 import io
 import re
@@ -11,11 +11,11 @@ from onehop.console import PrepareDisplay, TrainDisplay
 
 FACTS = {"steps": 100, "device": "cpu", "processes": 1, "parameters": 1234567, "pairs": 1000, "batch_tokens": 2048}
 FACTS["holds"] = "parallel text"
-STRANGE = "[bold]x[/bold] [/x] :smile: [link=a]" + " long" * 40
+MARKUP = "[bold]x[/bold] [/x] :smile: [link=a]" + " long" * 40
 
 
 class Terminal(io.StringIO):
-    """Takes what a terminal would show."""
+    """Collects the output of a terminal."""
 
     def isatty(self):
         return True
@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def on_terminal(monkeypatch):
-    """Call it in the test: what pytest puts in place of standard error comes after the fixtures."""
+    """To be called in the test, because pytest replaces standard error after the fixtures."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     for name in ("NO_COLOR", "FORCE_COLOR"):
@@ -53,51 +53,51 @@ def train(every=2, steps=(1, 2, 3, 4), last=100):
         for step in steps:
             shown.stepped(report(step))
         shown.validated(
-            {"step": 4, "valid_nll": 1.5, "valid_perplexity": 4.48, "bleu": 12.345, "samples": [(STRANGE, "[/red]")]}
+            {"step": 4, "valid_nll": 1.5, "valid_perplexity": 4.48, "bleu": 12.345, "samples": [(MARKUP, "[/red]")]}
         )
-        shown.said(STRANGE)
+        shown.said(MARKUP)
     return shown
 
 
-def test_plain_lines_in_a_pipe(in_pipe, capsys):
+def test_training_prints_plain_lines_in_a_pipe(in_pipe, capsys):
     train()
     assert capsys.readouterr().err.splitlines() == [
         "runs/[/x]: 1,234,567 parameters, 1,000 pairs, batches of 2,048 tokens, cpu, 1 process",
         "step 2/100  objective 2.250  nll 2.000  rate 1.0e-03  1,500 target tokens/s, 25% of peak",
         "step 4/100  objective 2.250  nll 2.000  rate 1.0e-03  2,500 target tokens/s, 25% of peak",
         "step 4  validation: nll 1.500  perplexity 4.48  bleu 12.35",
-        f"    {STRANGE}",
+        f"    {MARKUP}",
         "  → [/red]",
-        STRANGE,
+        MARKUP,
     ]
 
 
 @pytest.mark.parametrize(("holds", "said"), [("plain text", "1,000 texts,"), ("images", "1,000 images,")])
-def test_examples_are_called_what_they_are(in_pipe, capsys, holds, said):
+def test_examples_are_called_pairs_texts_or_images(in_pipe, capsys, holds, said):
     with TrainDisplay(every=1) as shown:
         shown.began({**FACTS, "run": "run", "holds": holds})
     assert said in capsys.readouterr().err
 
 
-def test_the_last_step_is_always_told(in_pipe, capsys):
+def test_the_last_step_is_always_reported(in_pipe, capsys):
     train(every=50, steps=(1, 2, 3), last=3)
     assert "step 3/3" in capsys.readouterr().err
 
 
-def test_a_live_bar_and_line_on_a_terminal(on_terminal):
+def test_training_shows_a_bar_and_a_line_on_a_terminal(on_terminal):
     terminal = on_terminal()
     train(every=1)
     shown = terminal.getvalue()
-    assert "\x1b[2K" in shown  # a line drawn anew
+    assert "\x1b[2K" in shown  # the line is redrawn
     assert "━" in shown
     assert "step 4/100" in shown
     assert "objective 2.250  nll 2.000  rate 1.0e-03  2,500 target tokens/s, 25% of peak" in shown
     assert shown.count("bleu 12.35") == 1
-    assert STRANGE in shown
+    assert MARKUP in shown
     assert "  → [/red]" in shown
 
 
-def test_a_live_line_keeps_to_its_terminal(on_terminal, monkeypatch):
+def test_the_bar_and_line_fit_the_terminals_width(on_terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     on_terminal()
     shown = TrainDisplay()
@@ -119,7 +119,7 @@ def test_a_resumed_run_does_not_count_old_steps_in_its_speed(on_terminal):
     assert all(sample.completed <= 1 for sample in task._progress)
 
 
-def test_nothing_but_text_with_no_color(on_terminal, monkeypatch):
+def test_no_color_prints_no_escape_codes(on_terminal, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     terminal = on_terminal()
     train()
@@ -128,27 +128,27 @@ def test_nothing_but_text_with_no_color(on_terminal, monkeypatch):
     assert "step 2/100" in shown
 
 
-def test_prepare_in_a_pipe(in_pipe, capsys):
+def test_prepare_prints_plain_lines_in_a_pipe(in_pipe, capsys):
     with PrepareDisplay() as shown:
         shown.advance(5)  # before any stage: nothing to show
         shown.stage("reading [/x]", 100, "bytes")
         shown.advance(60)
-        shown.note(STRANGE)
-    assert capsys.readouterr().err.splitlines() == ["reading [/x]", STRANGE]
+        shown.note(MARKUP)
+    assert capsys.readouterr().err.splitlines() == ["reading [/x]", MARKUP]
 
 
-def test_prepare_on_a_terminal(on_terminal):
+def test_prepare_shows_bars_on_a_terminal(on_terminal):
     terminal = on_terminal()
     with PrepareDisplay() as shown:
         shown.stage("learning [/x]", None, "")
         shown.stage("encoding", 100, "pairs")
         shown.advance(60)
-        shown.note(STRANGE)
+        shown.note(MARKUP)
         learning, encoding = shown.bars.tasks
         assert learning.finished
         assert (encoding.completed, encoding.finished) == (60, False)
         assert re.fullmatch(r"[\d,]+/s", encoding.fields["rate"])
     text = terminal.getvalue()
     assert "learning [/x]" in text
-    assert STRANGE in text
+    assert MARKUP in text
     assert "\x1b[2K" in text

@@ -1,4 +1,4 @@
-"""Errors cross from one process to another as they are; a missing package is named with its extra."""
+"""Errors can be pickled; a missing package is named with its extra."""
 
 import pickle
 import re
@@ -25,7 +25,7 @@ def test_an_error_survives_pickling(kind):
     )
 
 
-def test_a_module_in_a_package_that_is_not_there_is_not_installed():
+def test_a_module_of_a_missing_package_is_not_installed():
     assert not is_installed("no_such_package.module")
     assert is_installed("json.decoder")
 
@@ -40,8 +40,8 @@ def test_the_first_missing_module_is_named_with_its_extra(monkeypatch):
     assert str(missing_package("sacrebleu.metrics")) == install
 
 
-def test_every_module_of_the_table_is_in_its_extra():
-    """tokenizers comes with transformers."""
+def test_every_module_of_extras_is_a_dependency_of_its_extra():
+    """tokenizers is a dependency of transformers."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for module, extra in errors.EXTRAS.items():
         package = {

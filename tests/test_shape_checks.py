@@ -1,4 +1,4 @@
-"""The suite's own check of types and shapes refuses what jaxtyping's would refuse."""
+"""The tests' own check of types and shapes refuses what jaxtyping's would refuse."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,18 +42,18 @@ class Pair:
 A, B = np.zeros((2, 3)), np.zeros((3, 4))
 
 
-def test_an_axis_has_one_size_in_a_call_and_another_in_the_next():
+def test_an_axis_has_one_size_within_a_call():
     by = checked(product)
     assert by(A, B).shape == (2, 4)
     assert by(B, np.zeros((4, 1))).shape == (3, 1)
     with pytest.raises(Exception, match="violates type hint"):
         by(B, A)
     with pytest.raises(Exception, match="violates type hint"):
-        by(A, B, turned=True)  # what comes back
-    assert by(A, B).shape == (2, 4)  # nothing is left of a call that failed
+        by(A, B, turned=True)  # the result has a wrong shape
+    assert by(A, B).shape == (2, 4)  # a failed call has no effect on the next
 
 
-def test_types_without_shapes_generators_and_dataclasses_are_checked():
+def test_plain_types_generators_and_dataclasses_are_checked():
     assert checked(double)(2) == 4
     with pytest.raises(Exception, match="violates type hint"):
         checked(double)("a")
@@ -68,7 +68,7 @@ def test_types_without_shapes_generators_and_dataclasses_are_checked():
         pair(A[0], B[0])
 
 
-def test_the_package_is_checked():
+def test_functions_and_classes_of_onehop_are_checked():
     with pytest.raises(Exception, match="violates type hint"):
         cross_entropy(torch.zeros(2, 5), torch.zeros(3, dtype=torch.int64), 0.1)
     with pytest.raises(Exception, match="violates type hint"):
