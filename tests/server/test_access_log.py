@@ -1,4 +1,4 @@
-"""The access log never delays a request, whatever its reader does."""
+"""The access log never delays a request, even if its reader is slow or gone."""
 
 import os
 import time
@@ -46,7 +46,7 @@ def test_a_paused_reader_loses_lines_but_blocks_nothing():
     assert lost > 1000
     os.set_blocking(reading, False)
     seen = b""
-    while len(seen) < 100 * (3000 - lost):  # the reader goes on, and what was taken comes
+    while len(seen) < 100 * (3000 - lost):  # the reader continues and gets every line that was kept
         seen += os.read(reading, 1 << 20)
         time.sleep(0.01)
     assert [int(line) for line in seen.split()] == sorted(int(line) for line in seen.split())

@@ -1,4 +1,4 @@
-"""The server's API in one process: answers, limits and refusals."""
+"""The server's API in one process: answers, limits and errors."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ def offline(translator, text, **options):
 # --- LibreTranslate -------------------------------------------------------------------------------------------
 
 
-def test_libretranslate_string_and_list(server, translator):
+def test_libretranslate_answers_a_string_or_a_list(server, translator):
     expected = offline(translator, TEXT).text
     body = {"q": TEXT, "source": "en", "target": "de"}
     assert server.post("/translate", body).json() == {"translatedText": expected}
@@ -76,7 +76,7 @@ def test_libretranslate_string_and_list(server, translator):
     assert form.json() == {"translatedText": expected}
 
 
-def test_libretranslate_alternatives_and_auto(server):
+def test_libretranslate_answers_alternatives_and_the_detected_language(server):
     answer = server.post(
         "/translate", {"q": "the new house", "source": "auto", "target": "de", "alternatives": 2}
     ).json()
@@ -113,7 +113,7 @@ def test_other_libretranslate_fields_are_accepted(server, change):
     assert text_of(server.post("/translate", {**PLAIN, **change})) == text_of(server.post("/translate", PLAIN))
 
 
-def test_numbers_in_words_and_a_missing_source(server):
+def test_numbers_may_be_strings_and_the_source_may_be_missing(server):
     assert "alternatives" in server.post("/translate", {**PLAIN, "alternatives": "2"}).json()
     body = {"q": PLAIN["q"], "target": "de"}
     assert "detectedLanguage" in server.post("/translate", body).json()
@@ -122,7 +122,7 @@ def test_numbers_in_words_and_a_missing_source(server):
     assert server.post("/translate", {**PLAIN, "format": "pdf"}).status_code == 400
 
 
-def test_query_and_forms_of_both_kinds(server):
+def test_parameters_may_be_in_query_form_or_multipart(server):
     expected = text_of(server.post("/translate", PLAIN))
     assert text_of(server.ask("POST", "/translate", params=PLAIN)) == expected
     assert text_of(server.ask("POST", "/translate", data=PLAIN)) == expected
@@ -145,7 +145,7 @@ def test_query_and_forms_of_both_kinds(server):
         ("multipart/form-data; boundary=b", b"--b\r\nname=q\r\n"),
     ],
 )
-def test_broken_forms_in_parts(server, kind, body):
+def test_invalid_multipart_forms_are_refused(server, kind, body):
     answer = server.ask("POST", "/translate", content=body, headers={"content-type": kind})
     assert answer.status_code == 400
     assert set(answer.json()) == {"error"}
@@ -173,7 +173,7 @@ def test_alternatives_are_distinct():
     assert alternatives(best) == ["b", "c"]
 
 
-def test_libretranslate_html(server):
+def test_libretranslate_translates_html(server):
     html = '<p class="the old">the <b>old</b> house</p>'
     out = server.post("/translate", {"q": html, "source": "en", "target": "de", "format": "html"}).json()[
         "translatedText"
@@ -183,7 +183,7 @@ def test_libretranslate_html(server):
     assert (out.count("<b>"), out.count("</b>")) == (1, 1)
 
 
-def test_detection_languages_and_settings(server):
+def test_detect_languages_and_settings_answer(server):
     assert server.get("/languages").json() == [
         {"code": "en", "name": "English", "targets": ["de", "en"]},
         {"code": "de", "name": "German", "targets": ["de"]},
@@ -207,10 +207,10 @@ def test_detection_needs_the_identifier(translator, monkeypatch):
     refused(server.post("/detect", {"q": "x"}), 501, sentence)
 
 
-# --- our own --------------------------------------------------------------------------------------------------
+# --- onehop's own API -----------------------------------------------------------------------------------------
 
 
-def test_a_batch_with_all_options(server, translator):
+def test_v1_translate_answers_like_python_with_all_options(server, translator):
     texts = [TEXT, "", "x"]
     answer = server.post("/v1/translate", {"texts": texts, "n_best": 3, "alignments": True}).json()
     assert (answer["source"], answer["target"]) == ("en", "de")
@@ -237,7 +237,7 @@ def test_the_models_length_penalty_is_the_default(server, translator, monkeypatc
                 assert found["score"] == pytest.approx(found["log_prob"] / length**used)
 
 
-def test_terms_and_kept_words(server, translator):
+def test_glossary_and_keep_apply(server, translator):
     body = {"texts": ["onehop the old house"], "glossary": {"old house": "Haus"}, "keep": ["onehop"]}
     unmet = server.post("/v1/translate", body).json()["translations"][0]["unmet"]
     assert {"source": "old house", "target": "Haus"} in unmet
@@ -249,8 +249,8 @@ def test_terms_are_normalised_as_texts_are(server):
     assert unmet == [{"source": "Caf\u00e9 house", "target": "Haus"}]
 
 
-def test_work_on_texts_stays_off_the_event_loop(translator, monkeypatch):
-    """Else one request would keep all others, and /health, waiting."""
+def test_text_processing_stays_off_the_event_loop(translator, monkeypatch):
+    """Otherwise one request would block all others and /health."""
     on_loop, called = set(), set()
 
     def watch(owner, name):
@@ -302,7 +302,7 @@ def test_a_capitalised_sentence_has_alignments_of_the_model_input_and_streams_it
     assert (answer["text"], answer["capitals"]) == (expected.text, True)
     read = translator.tokenizer.encode(expected.sentences[0].model_input)
     assert answer["sentences"][0]["alignment"]["source_tokens"] == translator.tokenizer.tokens(read)
-    drawn = {"beam": 1, "sample": True, "seed": 1}  # what is drawn has several words
+    drawn = {"beam": 1, "sample": True, "seed": 1}  # sampled outputs have several words
     told = list(events(server.post("/v1/stream", {"text": text, **drawn})))
     settled = "".join(data["text"] for name, data in told if name == "settled")
     assert " " in settled
@@ -429,7 +429,7 @@ def test_a_stream_sends_settled_text(server, beam, engine):
         assert sentence["text"].startswith("".join(e["text"] for e in settled))
         tokens = [token for e in settled for token in e["tokens"]]
         assert tokens == sentence["n_best"][0]["tokens"][: len(tokens)]
-        assert tokens or beam > 1  # the hypotheses of a model that knows nothing may share nothing
+        assert tokens or beam > 1  # hypotheses of a model with random weights may share no prefix
     assert [e["text"] for name, e in heard if name == "sentence"] == [s["text"] for s in final["sentences"]]
 
 
@@ -443,14 +443,14 @@ def test_a_sampled_stream_equals_a_sampled_batch(server, prefix):
     assert [s["text"] for s in last["translation"]["sentences"]] == [s["text"] for s in batch["sentences"]]
 
 
-def test_html_with_all_kinds_of_markup(server):
+def test_html_markup_is_kept(server):
     body = {"texts": ["<p>the <b>old</b> house. A &amp; bird</p>"], "format": "html", "n_best": 2}
     (found,) = server.post("/v1/translate", body).json()["translations"]
     assert found["text"].count("<b>") == 1
     assert [s["source"] for s in found["sentences"]] == ["the old house.", "A & bird"]
 
 
-def test_the_page_and_its_headers(server):
+def test_the_page_is_served_with_security_headers(server):
     page = server.get("/")
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
@@ -468,7 +468,7 @@ def test_paths_outside_the_static_folder_are_refused(server, path):
     assert server.get(path).status_code == 404
 
 
-def test_the_trace_route(translator):
+def test_the_trace_route_answers_and_refuses_invalid_requests(translator):
     server = Server(translator, explorers=Explorers(Looks), per_minute=4)
     assert server.post("/v1/trace", {"text": "a", "edits": ["mask=off"]}).json() == {"text": "a", "edits": ["mask=off"]}
     assert "explorer" in server.get("/explore/").text
@@ -477,7 +477,7 @@ def test_the_trace_route(translator):
     assert server.get("/explore/api/about").status_code == 429
     assert server.get("/frontend/settings").json()["explorer"] is True
     for _ in range(MOST_REQUESTS):
-        assert server.app.explorers.slots.acquire(blocking=False)  # every question gave its place back
+        assert server.app.explorers.slots.acquire(blocking=False)  # every request has freed its slot
     server.app.rates.per_minute = 0
     sentence = "The queue of the server is full: try again soon."
     refused(server.post("/v1/trace", {"text": "a"}), 503, sentence)
@@ -515,7 +515,7 @@ def test_a_trace_keeps_its_slot_until_it_is_done():
         await asyncio.wait(tasks)
 
     asyncio.run(give_up())
-    assert explorers.slots._value == MOST_REQUESTS - 1  # the one that waited is dropped, the other still runs
+    assert explorers.slots._value == MOST_REQUESTS - 1  # the waiting task is dropped, the other still runs
     go_on.set()
     explorers._thread.shutdown()
     assert explorers.slots._value == MOST_REQUESTS
@@ -532,7 +532,7 @@ def test_tracing_is_off_unless_allowed(server):
     assert ServeOptions(host="0.0.0.0", explore=True).explores
 
 
-def test_a_real_trace(translator, model_file):
+def test_a_real_tracer_answers_the_trace_route(translator, model_file):
     server = Server(translator, explorers=Explorers.of([model_file], "cpu", [describe(model_file).hash]))
     trace = server.post("/v1/trace", {"text": "the old house"}).json()
     assert trace["format"] == "onehop trace"
@@ -558,7 +558,7 @@ def test_a_model_file_that_changes_is_not_mixed_with_what_was_loaded(own_file, c
     explorers = Explorers.of([own_file], "cpu", [describe(own_file).hash])
     server = Server(SentenceTranslator.load(own_file, "cpu", compute="float32", threads=1), explorers=explorers)
     change(own_file)
-    assert server.post("/v1/translate", {"texts": [TEXT]}).status_code == 200  # what is loaded serves on
+    assert server.post("/v1/translate", {"texts": [TEXT]}).status_code == 200  # the loaded model still translates
     refused(server.post("/v1/translate", {"texts": [TEXT], "sample": True}), 503, CHANGED)
     refused(server.post("/v1/translate", {"texts": [TEXT], "penalty": "paper"}), 503, CHANGED)
     refused(server.post("/v1/trace", {"text": "a"}), 503, CHANGED)
@@ -652,7 +652,7 @@ def test_bad_forms_and_content_types(server):
     refused(server.post("/translate", unknown), 400, "This server does not translate en to fr, but en to de.")
 
 
-def test_unknown_paths_and_methods(server):
+def test_unknown_paths_and_methods_are_refused(server):
     refused(server.get("/nowhere"), 404, "There is no such path: see /openapi.json.")
     refused(server.get("/translate"), 405, "The path has another method: see /openapi.json.")
 
@@ -669,7 +669,7 @@ def test_unusual_text_is_translated(server, text, form):
 # --- limits ---------------------------------------------------------------------------------------------------
 
 
-def test_limits(translator):
+def test_texts_over_the_limits_are_refused(translator):
     server = Server(translator, max_body=200, max_characters=20, max_texts=3, max_sentences=2)
     refused(
         server.post("/v1/translate", {"texts": ["x" * 300]}),
@@ -689,7 +689,7 @@ def test_limits(translator):
     refused(answer, 413, "The body is larger than 200 bytes: send less at a time.")
 
 
-def test_slow_bodies_and_slow_translations(translator):
+def test_slow_bodies_and_slow_translations_time_out(translator):
     server = Server(translator, read_seconds=0.05, answer_seconds=0.2)
 
     async def slowly():
@@ -708,7 +708,7 @@ def test_slow_bodies_and_slow_translations(translator):
     refused(server.post("/v1/translate", {"texts": ["a"]}), 504, what)
 
 
-def test_keys_by_file_and_environment(translator, tmp_path, monkeypatch):
+def test_keys_are_read_from_file_and_environment(translator, tmp_path, monkeypatch):
     (first, line), (second, other) = auth.make("anna"), auth.make("bert")
     file = tmp_path / "keys"
     file.write_text(f"# who may\n{line}\n")
@@ -828,7 +828,7 @@ def test_health_reports_a_fault_until_it_is_over(translator):
     assert server.get("/health").json() == {"status": "ok"}
 
 
-def test_metrics_count(translator):
+def test_metrics_count_requests_sentences_and_tokens(translator):
     server = Server(translator)
     server.post("/v1/translate", {"texts": ["the old house", "a bird"]})
     server.get("/nowhere/at/all")
@@ -868,12 +868,12 @@ def test_with_several_workers_the_parent_loads_no_model(monkeypatch, model_file)
     monkeypatch.setattr(run, "application", application)
     monkeypatch.setattr(run.uvicorn, "run", lambda *args, **more: served.append(models[0]()))
     for name in (run.VARIABLE, metrics.SHARED_FOLDER):
-        monkeypatch.setenv(name, "")  # to be put back afterwards
+        monkeypatch.setenv(name, "")  # so that they are restored afterwards
     run.run([model_file], ServerSettings(), ServeOptions(port=0, workers=2), device="cpu")
     assert served == [None]
 
 
-def test_the_log_has_texts_only_on_request(translator):
+def test_the_log_contains_texts_only_on_request(translator):
     quiet, open_ = Server(translator), Server(translator, log_texts=True)
     for server in (quiet, open_):
         server.post("/v1/translate?secret=query", {"texts": ["the old house"]})
@@ -941,7 +941,7 @@ def test_a_stream_has_one_time_limit_from_its_request_on(translator, monkeypatch
 
     monkeypatch.setattr(app, "event_stream", event_stream)
     server.post("/v1/stream", {"text": "the old house", "beam": 1})
-    assert asked[0] < 7  # what came before the first event counts
+    assert asked[0] < 7  # the time before the first event counts
 
 
 def test_without_torch_what_needs_it_is_refused(translator, monkeypatch):

@@ -1,4 +1,4 @@
-"""Files over HTTP: results, refusals, and protection against harmful files."""
+"""Files over HTTP: results, errors, and protection against harmful files."""
 
 import asyncio
 import contextlib
@@ -202,7 +202,7 @@ def test_keys_and_the_rate_limit_hold_for_files(translator, tmp_path):
     server = Server(translator, keys_file=str(tmp_path / "keys"), per_minute=3)
     assert send(server, b"{", "x.json").status_code == 401
     assert send(server, b"{", "x.json", form={**LIBRE, "api_key": "wrong"}).status_code == 403
-    assert send(server, b"{", "x.json", form={**LIBRE, "api_key": key}).status_code == 400  # it was let in
+    assert send(server, b"{", "x.json", form={**LIBRE, "api_key": key}).status_code == 400  # the key is accepted
     assert own(server, b"{", "x.json", headers={"Authorization": f"Bearer {key}"}).status_code == 400
     assert server.ask("POST", "/translate_file", params={"api_key": key}).status_code == 400
     assert send(server, b"{", "x.json", form={**LIBRE, "api_key": key}).status_code == 429
@@ -257,7 +257,7 @@ def test_entities_are_neither_expanded_nor_fetched(server, name, data):
             assert all(b"root:" not in archive.read(member) for member in archive.namelist())
 
 
-SLOW = b'"' + b"<!--" * 200_000 + b'"'  # its comments are looked for from each place to the end
+SLOW = b'"' + b"<!--" * 200_000 + b'"'  # each comment's end is searched for to the end of the text
 
 
 def test_a_file_that_never_ends_times_out_and_blocks_nothing(translator, monkeypatch):
@@ -286,7 +286,7 @@ async def asked(server, questions):
 
 
 def watched(monkeypatch):
-    """The processes that are started from now on."""
+    """A list that collects the processes started from now on."""
     children = []
     real = asyncio.create_subprocess_exec
 
@@ -335,7 +335,7 @@ def test_a_file_process_that_fails_is_an_internal_error(server, monkeypatch):
 
 
 def test_a_large_file_is_queued_in_small_parts(server, translator, monkeypatch):
-    """Once it has begun, a full queue is waited for; before that, the file is turned away."""
+    """A file that has been begun waits for a full queue. Before that it is refused."""
     sizes, real = [], Service.translate_segments
 
     async def translate_segments(self, lines):

@@ -1,4 +1,4 @@
-"""A server as its users meet it: a process of its own, real clients, and clients that misbehave."""
+"""A server in a separate process, with real clients and clients that misbehave."""
 
 import contextlib
 import json
@@ -46,15 +46,15 @@ def is_well(server, expected):
     assert server.post("/v1/translate", {"texts": [text]}).json()["translations"][0]["text"] == expected[text]
 
 
-def test_libretranslate_s_own_client(server, expected):
+def test_libretranslates_own_client_works(server, expected):
     client = LibreTranslateAPI(server.url)
     assert client.translate(TEXTS[0], "en", "de") == expected[TEXTS[0]]
     assert client.languages()[0]["code"] == "en"
     assert client.detect("This surely is an English sentence, and long.")[0]["language"] == "en"
 
 
-def test_deep_translator(server, expected, model_file, tmp_path):
-    """It sends everything in the query and knows 403 as the answer to a wrong key."""
+def test_deep_translator_works(server, expected, model_file, tmp_path):
+    """It sends all parameters in the query and expects 403 for a wrong key."""
     deep_translator = pytest.importorskip("deep_translator")
     client = deep_translator.LibreTranslator("en", "de", api_key="any", custom_url=f"{server.url}/")
     assert client.translate(TEXTS[0]) == expected[TEXTS[0]]
@@ -84,7 +84,7 @@ def test_many_clients_get_their_own_translations(server, expected):
 
 
 def test_torch_is_not_imported_until_it_is_needed(server):
-    """Of another process, which has translated nothing but plain text and HTML."""
+    """In a separate process that translates only plain text and HTML."""
     maps = f"/proc/{server.process.pid}/maps"
     if not os.path.exists(maps):
         pytest.skip("no /proc")
@@ -106,7 +106,7 @@ GARBAGE = [
 
 
 def answer_on(connection):
-    """The head and the body of an answer that says how long it is."""
+    """The head and the body of an answer with Content-Length."""
     received = b""
     while chunk := connection.recv(1000):
         received += chunk
@@ -117,7 +117,7 @@ def answer_on(connection):
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-def test_garbage_is_refused_and_the_server_goes_on(server, expected, garbage):
+def test_garbage_is_refused_without_stopping_the_server(server, expected, garbage):
     with server.connect() as connection:
         connection.sendall(garbage)
         head, body = answer_on(connection)
@@ -158,7 +158,7 @@ def test_disconnected_clients_are_dropped(server, expected):
     lines = ["POST /v1/translate HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
     lines += [f"Content-Length: {len(body)}", "", ""]
     head = "\r\n".join(lines)
-    for attempt in range(200):  # how soon a request is read and how soon it is done, the machine decides
+    for attempt in range(200):  # when a request is read and done depends on the machine
         with server.connect() as connection:
             connection.sendall(head.encode() + body)
             time.sleep(0.02 * (attempt % 10))
@@ -173,7 +173,7 @@ def test_disconnected_clients_are_dropped(server, expected):
     assert server.metric("onehop_dropped_sentences_total") > 0
 
 
-def test_a_slow_sender_gets_408_and_blocks_nobody(model_file, expected):
+def test_a_slow_sender_gets_408_without_blocking_others(model_file, expected):
     server = Process(model_file, "--set", "read_seconds=1")
     try:
         with server.connect() as slow:
@@ -182,7 +182,7 @@ def test_a_slow_sender_gets_408_and_blocks_nobody(model_file, expected):
             assert slow.recv(1000).startswith(b"HTTP/1.1 408")
         with server.connect() as slower:
             slower.sendall(b"GET / HTT")
-            assert slower.recv(1000) == b""  # hung up on, for a head is not answered in parts
+            assert slower.recv(1000) == b""  # closed: an incomplete head gets no answer
             is_well(server, expected)
         patient = HTTPConnection(server.host, server.port, timeout=30)
         for _ in range(2):  # a second request on the same connection has its own time
@@ -206,19 +206,19 @@ def test_sigterm_under_load_answers_every_accepted_request(model_file, expected)
         return [t["text"] for t in answer.json()["translations"]] == [expected[text] for text in mine]
 
     def accepted():
-        """Requests that the server has begun with, whether they are answered or not; not the one that asks."""
+        """The number of requests that the server has begun, without the one for the metrics."""
         done = server.metric('onehop_requests_total{path="/v1/translate",status="200"}')
         return done + server.metric("onehop_requests_running") - 1
 
     with ThreadPoolExecutor(clients) as pool:
         running = [pool.submit(ask, i) for i in range(clients)]
-        # Done is asked for before running: one that ends in between is missed for once, never counted twice.
+        # Finished requests are counted first, so that one that ends in between is not counted twice.
         deadline = time.monotonic() + 60
         while accepted() < clients and time.monotonic() < deadline:
             pass
         server.process.send_signal(signal.SIGTERM)
         assert all(task.result() for task in running)
-    assert server.process.wait(60) in (0, -signal.SIGTERM)  # uvicorn hands the signal on when all is done
+    assert server.process.wait(60) in (0, -signal.SIGTERM)  # uvicorn raises the signal again at the end
     with pytest.raises(httpx.ConnectError):
         ask(0)
     server.stop()
@@ -246,7 +246,7 @@ def test_translated_files_are_shared_by_all_workers_and_removed_at_exit(model_fi
     ]
     addresses = [answer.json()["translatedFileUrl"] for answer in answers]
     assert len(kept()) == 2
-    for address in addresses * 4:  # the processes take turns, as the system likes
+    for address in addresses * 4:  # the system distributes requests over the processes
         assert httpx.get(address).status_code == 200
     server.stop()
     assert kept() == []
@@ -254,7 +254,7 @@ def test_translated_files_are_shared_by_all_workers_and_removed_at_exit(model_fi
     assert "Traceback" not in "".join(server.errors)
 
 
-def test_a_paused_log_reader_blocks_nobody(model_file, expected):
+def test_a_paused_log_reader_blocks_no_request(model_file, expected):
     server = Process(model_file, reads=False)
     with httpx.Client(base_url=server.url, timeout=30) as client:
         for _ in range(800):  # about twice what a pipe holds
@@ -282,8 +282,8 @@ if __name__ == "__main__":  # the processes of several workers import this file
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_paused_stderr_reader_blocks_nobody(model_file, expected, tmp_path, workers):
-    """Tracebacks of a fault are the most that the server says there: here eight times what a pipe holds."""
+def test_a_paused_stderr_reader_blocks_no_request(model_file, expected, tmp_path, workers):
+    """Tracebacks of faults fill stderr with eight times what a pipe holds."""
     (tmp_path / "faulty.py").write_text(FAULTY)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -291,7 +291,7 @@ def test_a_paused_stderr_reader_blocks_nobody(model_file, expected, tmp_path, wo
     command += ["-m", model_file, "--workers", str(workers)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        one_each = httpx.Limits(max_keepalive_connections=0)  # a fault ends its connection
+        one_each = httpx.Limits(max_keepalive_connections=0)  # a fault closes its connection
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=one_each) as client:
             await_health(client)
             for _ in range(64):
@@ -303,7 +303,7 @@ def test_a_paused_stderr_reader_blocks_nobody(model_file, expected, tmp_path, wo
     finally:
         process.kill()
         process.wait()
-    said = process.stderr.read().decode()  # the reader goes on, and finds what was written
+    said = process.stderr.read().decode()  # the reader continues
     process.stderr.close()
     assert said.startswith("onehop serves at")
     assert "RuntimeError: xxx" in said
@@ -320,7 +320,7 @@ def await_health(client):
 
 @pytest.mark.slow
 def test_all_installed_models_are_served_by_default(install):
-    folder = install("en-de", "en-de-small", "de-en", "en-fr", "fr-en")  # packages of these names give way to it
+    folder = install("en-de", "en-de-small", "de-en", "en-fr", "fr-en")  # these precede installed packages
     server = Process(None, environment={"ONEHOP_MODELS": str(folder)})
     try:
         body = {"texts": ["the old house"], "source": "de", "target": "fr"}
@@ -346,7 +346,7 @@ def test_several_processes_share_a_port_and_their_counts(model_file, expected):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="kills")
-def test_workers_end_with_a_parent_that_is_killed(model_file, expected, tmp_path):
+def test_workers_end_when_their_parent_is_killed(model_file, expected, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     left = tmp_path / f"onehop-metrics-{socket.gethostname()}-999999999-killed"
@@ -366,7 +366,7 @@ def test_workers_end_with_a_parent_that_is_killed(model_file, expected, tmp_path
             time.sleep(0.1)
     else:
         pytest.fail("the port is still taken")
-    for reader in server.readers:  # its pipes are closed when the last process is gone
+    for reader in server.readers:  # the pipes close with the last process
         reader.join(30)
         assert not reader.is_alive()
     assert list(tmp_path.iterdir()) == []

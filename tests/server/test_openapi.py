@@ -1,4 +1,4 @@
-"""The OpenAPI description is true: schemathesis asks what it allows and what it does not, and looks at every answer."""
+"""schemathesis generates valid and invalid requests and compares every answer with the OpenAPI description."""
 
 import pytest
 import schemathesis
@@ -39,7 +39,7 @@ def described(model_file):
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
 @pytest.mark.parametrize("operation", [o for o in OPERATIONS if o.body], ids=lambda o: o.path)
-def test_every_answer_is_as_described(described, operation, mode):
+def test_answers_to_generated_requests_match_the_description(described, operation, mode):
     strategy = described[operation.path][operation.method].as_strategy(generation_mode=mode)
 
     @given(case=strategy)
@@ -51,7 +51,7 @@ def test_every_answer_is_as_described(described, operation, mode):
 
 
 @pytest.mark.parametrize("operation", [o for o in OPERATIONS if not o.body], ids=lambda o: o.path)
-def test_routes_without_body_answer_as_described(described, operation):
+def test_routes_without_body_match_the_description(described, operation):
     path = {"path_parameters": {"name": "x"}} if "{name}" in operation.path else {}
     described[operation.path][operation.method].Case(**path).call_and_validate(checks=CHECKS[:4])
 

@@ -1,4 +1,4 @@
-"""A server of several models: pairs of languages, also through English, and which of them a request means."""
+"""A server with several models: language pairs, also through English, and the choice of the model."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ ALL = "en to de, de to en, en to fr, de to fr"
 
 @pytest.fixture(scope="module")
 def translators(model_file):
-    """The same model for three pairs, as far as languages go; de → fr goes through English."""
+    """One model under three language pairs. de → fr goes through English."""
     one = SentenceTranslator.load(model_file, "cpu", compute="float32", threads=1)
     made = []
     for source, target in (("en", "de"), ("de", "en"), ("en", "fr")):
@@ -40,8 +40,8 @@ def server(translators):
     return Server(*translators)
 
 
-def through(translators, text, terms=None, **options):
-    """The same without a server."""
+def translate_through_english(translators, text, terms=None, **options):
+    """The translation of the same text without a server."""
     _, first, second = translators
     kept = Terms(keep=list(terms.kept) if terms else [])
     legs = [
@@ -110,7 +110,7 @@ def test_a_small_model_alone_refuses_quality_best(translators):
 
 
 def test_a_request_through_english_is_answered_as_python_does(server, translators):
-    expected = through(translators, TEXT)
+    expected = translate_through_english(translators, TEXT)
     answer = server.post("/v1/translate", {"texts": [TEXT, ""], "source": "de", "target": "fr"}).json()
     assert (answer["source"], answer["target"]) == ("de", "fr")
     found = answer["translations"][0]
@@ -126,7 +126,7 @@ def test_glossary_terms_apply_to_the_last_language(server, translators):
     terms = Terms([Term("old house", "maison")], ["tree"])
     body = {"texts": [TEXT], "source": "de", "target": "fr", "glossary": {"old house": "maison"}, "keep": ["tree"]}
     found = server.post("/v1/translate", body).json()["translations"][0]
-    assert found == json.loads(json.dumps(through(translators, TEXT, terms).details()))
+    assert found == json.loads(json.dumps(translate_through_english(translators, TEXT, terms).details()))
     assert {"source": "old house", "target": "maison"} in found["unmet"]
     refused(
         server.post("/v1/translate", {**body, "format": "html"}),
@@ -154,7 +154,7 @@ def test_a_stream_through_english_ends_with_the_same_translation(server, transla
     answer = server.post("/v1/stream", {"text": TEXT, "source": "de", "target": "fr", "beam": 1}).text
     events = [block.split("\n") for block in answer.strip().split("\n\n")]
     told = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in events]
-    expected = json.loads(json.dumps(through(translators, TEXT, beam=1).details()))
+    expected = json.loads(json.dumps(translate_through_english(translators, TEXT, beam=1).details()))
     name, done = told[-1]
     assert (name, done["source"], done["target"]) == ("done", "de", "fr")
     for key in ("source", "text", "models", "via", "tokens", "warnings"):
@@ -176,13 +176,13 @@ def test_options_that_a_pivot_lacks_are_refused(server):
 @pytest.mark.parametrize(
     ("asked", "pair"),
     [
-        ({}, ("en", "de")),  # the first model's
+        ({}, ("en", "de")),  # the first model
         ({"source": "de", "target": "fr"}, ("de", "fr")),
         ({"target": "de"}, ("en", "de")),
         ({"target": "fr", "texts": [GERMAN]}, ("de", "fr")),
         ({"target": "fr", "texts": [ENGLISH], "source": "auto"}, ("en", "fr")),
-        ({"target": "fr", "texts": [""]}, ("en", "fr")),  # no telling: the model that has the language
-        ({"target": "de", "texts": [GERMAN]}, ("en", "de")),  # nothing to choose, and auto is not said
+        ({"target": "fr", "texts": [""]}, ("en", "fr")),  # not identified: the direct model
+        ({"target": "de", "texts": [GERMAN]}, ("en", "de")),  # one model, and auto is not requested
         (
             {"source": "auto", "target": "de", "texts": [GERMAN]},
             "The text seems to be in German (de) already. Give source if it is not.",

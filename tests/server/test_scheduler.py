@@ -14,8 +14,8 @@ from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem
 from onehop.server.scheduler import LONG, Lane, QueuedSentence, fitting
 
-LOOP = asyncio.new_event_loop()  # for jobs that are only looked at
-# Sources here repeat themselves, for which the guard against loops would have other options.
+LOOP = asyncio.new_event_loop()  # for jobs that never run
+# Sources here repeat themselves, which would change the options of the loop detector.
 PLAIN, WIDE = SearchOptions(loop_repeats=0), SearchOptions(beam=8, loop_repeats=0)
 
 
@@ -24,7 +24,7 @@ def answer(ids):
 
 
 class Engine:
-    """Answers with what it was asked, when it is allowed to; remembers the batches."""
+    """Returns the sources while its gate is open, and records the batches."""
 
     def __init__(self, held=False):
         self.batches, self.gate = [], threading.Event()
@@ -82,17 +82,17 @@ def test_waiting_requests_share_a_batch_and_get_their_own_answers():
 
 
 def test_a_repetitive_source_may_have_a_repetitive_translation():
-    asked = []
+    submit = []
 
     def engine(sources, options, indices):
-        asked.append((len(sources[0]), options.loop_repeats))
+        submit.append((len(sources[0]), options.loop_repeats))
         return [answer(ids) for ids in sources]
 
     async def work():
         await lane(engine, patience=0.05).translate([ids(24), [1, 2, 3]], SearchOptions(loop_repeats=4))
 
     run(work())
-    assert sorted(asked) == [(3, 4), (24, 48)]
+    assert sorted(submit) == [(3, 4), (24, 48)]
 
 
 def test_patience_collects_nearly_simultaneous_requests():
@@ -138,11 +138,11 @@ def test_a_long_request_does_not_hold_up_a_short_one():
 
     run(work())
     assert len(engine.batches) >= 20
-    assert done[0] <= 4  # of more than twenty batches it was in one of the next
+    assert done[0] <= 4  # in one of the next of more than twenty batches
 
 
 def test_long_sentences_leave_a_thread_free():
-    """At 200 cells a second a sentence of 40 tokens takes 1.2 seconds; one of 20 is ordinary, whatever it takes."""
+    """At 200 cells a second a sentence of 40 tokens takes 1.2 seconds. One of 20 never counts as long."""
     engine = Engine(held=True)
 
     async def work():
@@ -152,7 +152,7 @@ def test_long_sentences_leave_a_thread_free():
         await engine.has_begun()
         await asyncio.sleep(0.05)
         assert engine.batches == [[40]]
-        at.pace = 20.0  # the machine has become busy: even short ones take long
+        at.pace = 20.0  # a busy machine: even short sentences take long
         short = asyncio.create_task(at.translate([ids(20)], PLAIN))
         await engine.has_begun()
         assert engine.batches == [[40], [20]]
@@ -170,15 +170,15 @@ def test_a_batch_of_one_request_has_a_time_limit_halved_under_overlap():
         at.pump, at.pace = lambda: None, 100.0
         at.put(jobs(*[10] * 40))
         assert len(at.take()) == 15
-        at.put(jobs(40, 40, request=1))  # of another length, so in no batch with them
+        at.put(jobs(40, 40, request=1))  # of another length, so in another batch
         assert [job.request for job in at.take()] == [0] * 5
         assert [job.request for job in at.take()] == [1]  # two of them would take longer
 
     run(work())
 
 
-def test_while_requests_come_beside_a_giant_its_long_sentences_leave_a_thread_free(monkeypatch):
-    """At 400 cells a second a sentence of 40 tokens takes 0.6 s: less than a batch may, and more than half of it."""
+def test_a_large_request_leaves_a_thread_free_while_others_arrive(monkeypatch):
+    """At 400 cells a second a sentence of 40 tokens takes 0.6 s, between half the limit of a batch and the limit."""
     now = [1e9]
     monkeypatch.setattr("onehop.server.scheduler.time", SimpleNamespace(monotonic=lambda: now[0], perf_counter=float))
     engine = Engine(held=True)
@@ -188,14 +188,14 @@ def test_while_requests_come_beside_a_giant_its_long_sentences_leave_a_thread_fr
         at.pace = 400.0
         giant = asyncio.create_task(at.translate([ids(40)] * 4, PLAIN))
         await engine.has_begun()
-        await engine.has_begun()  # alone, it has both threads
+        await engine.has_begun()  # without other requests it has both threads
         short = asyncio.create_task(at.translate([ids(10)], PLAIN))
         await asyncio.sleep(0)
         assert at.is_slow(jobs(40)[0])
         at.waiting, gone = [job for job in at.waiting if job.length == 40], at.waiting
-        at.free, at.slow_running = 1, 1  # as when one of them has ended
-        assert at.take() == []  # the short one is gone already, but one like it may come
-        now[0] += 3  # none has come
+        at.free, at.slow_running = 1, 1  # as if one of them had ended
+        assert at.take() == []  # the short sentence has been taken, but another one may come
+        now[0] += 3  # no other one has come
         at.waiting = [job for job in gone if job.length == 40]
         assert [job.length for job in at.take()] == [40]
         giant.cancel()
@@ -207,7 +207,7 @@ def test_while_requests_come_beside_a_giant_its_long_sentences_leave_a_thread_fr
 
 
 def test_batches_grow_with_the_number_of_requests():
-    """However slow the engine seems: else a crowd of small requests would be translated one by one."""
+    """Even if the engine seems slow. Otherwise many small requests would be translated one by one."""
 
     async def work():
         at = lane(Engine(), budget=1000, batch_seconds=1.0)
@@ -220,7 +220,7 @@ def test_batches_grow_with_the_number_of_requests():
 
 
 def test_the_speed_is_estimated_from_batch_times(monkeypatch):
-    now = [1e9]  # later than any sentence came, so that none waits for company
+    now = [1e9]  # later than any sentence arrived, so that none waits for others
     clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
     monkeypatch.setattr("onehop.server.scheduler.time", clock)
 
@@ -238,14 +238,14 @@ def test_the_speed_is_estimated_from_batch_times(monkeypatch):
 
 
 def test_batches_that_run_alone_do_not_change_the_speed_estimate(monkeypatch):
-    """Else a long sentence, thought to be quick, would take the last thread and hold others up twice as long."""
+    """Otherwise a long sentence would seem quick, take the last thread and delay others twice as long."""
     now = [1e9]
     clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
     monkeypatch.setattr("onehop.server.scheduler.time", clock)
     quick = Engine(held=True)
 
-    async def asked(at, number):
-        """So many requests at a time, of 60 cells each, answered after 0.05 seconds: 1,200 cells a second."""
+    async def submit_together(at, number):
+        """This many requests of 60 cells each are answered after 0.05 seconds: 1,200 cells a second for each."""
         quick.gate.clear()
         tasks = [asyncio.create_task(at.translate([ids(10, n)], PLAIN)) for n in range(number)]
         for _ in tasks:
@@ -258,15 +258,15 @@ def test_batches_that_run_alone_do_not_change_the_speed_estimate(monkeypatch):
         at = lane(quick, threads=2, batch_seconds=0.4)
         first = at.pace
         for _ in range(50):
-            await asked(at, 1)
+            await submit_together(at, 1)
         assert at.pace == first
         assert at.is_slow(jobs(40)[0])  # 240 cells at 500 a second
         for _ in range(50):
-            await asked(at, 2)
+            await submit_together(at, 2)
         assert at.pace == pytest.approx(1200, rel=0.01)
-        now[0] += 10  # nobody comes beside others any more
+        now[0] += 10  # requests no longer overlap
         assert not at.is_slow(jobs(40)[0])
-        # A machine that has become slower shows it in any batch.
+        # A slower batch lowers the estimate even if it runs alone.
         quick.gate.clear()
         one = asyncio.create_task(at.translate([ids(10)], PLAIN))
         await quick.has_begun()
@@ -336,7 +336,7 @@ def test_sentences_of_disconnected_clients_are_dropped():
 
 @contextlib.asynccontextmanager
 async def busy_with(*requests, speed=1000.0, **limits):
-    """A lane whose engine is held and before which requests wait, each with sentences of 10 tokens."""
+    """A lane whose engine is held while these requests wait, each with sentences of 10 tokens."""
     engine = Engine(held=True)
     at = lane(engine, **limits)
     at.speed = speed
@@ -375,7 +375,7 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once():
     async def work():
         async with busy_with(4, speed=5.0, max_wait_seconds=10) as at:
             problem = await refusal(at, 10, 10, 10)
-        assert at.speed > 5.0  # what it does is measured
+        assert at.speed > 5.0  # the speed is measured
         return problem
 
     problem = run(work())
@@ -395,15 +395,15 @@ def test_an_oversized_request_is_refused_with_the_number_of_parts():
     assert str(in_time) == "The request has 21 tokens; the maximum is 20: send it in 2 parts."
 
 
-def test_waiting_giants_do_not_block_small_requests():
-    """Two of 250 tokens take 50 seconds together; a small one passes them and is done in two."""
+def test_large_waiting_requests_do_not_block_small_ones():
+    """Two requests of 250 tokens take 50 seconds. A small one passes them and takes two."""
 
     async def work():
         async with busy_with(25, speed=10.0, max_wait_seconds=30, max_queued_tokens=1000) as at:
             assert (await refusal(at, *[10] * 25)).status == 503  # it would be done in 50 seconds
             at.put(jobs(10))
         async with busy_with(25, 25, max_queued_tokens=1000) as at:
-            assert (await refusal(at, 11)).status == 503  # all that are not small have half of the queue
+            assert (await refusal(at, 11)).status == 503  # requests that are not small share half of the queue
             at.put(jobs(10))
 
     run(work())
@@ -440,14 +440,14 @@ def test_a_large_request_gets_its_share_of_an_endless_stream_of_small_ones():
     run(work())
     large = [turn for turn, request in enumerate(served) if request == 0]
     assert len(large) == 10
-    assert large[1] > 1  # but small ones come between
+    assert large[1] > 1  # with small requests in between
 
 
-# --- between two steps ----------------------------------------------------------------------------------------
+# --- continuous batching --------------------------------------------------------------------------------------
 
 
-class Stepping:
-    """A search in which a sentence takes as many steps as it has tokens; each step waits for its allowance."""
+class StepwiseSearch:
+    """A search in which a sentence takes as many steps as it has tokens. Each step waits until it is allowed."""
 
     def __init__(self, fails_at=None):
         self.live, self.log, self.fails_at = {}, [], fails_at
@@ -479,7 +479,7 @@ class Stepping:
         return {ticket: [Hypothesis(tuple(ids), 0.0, 0.0, finished=True)] for ticket, ids in done.items()}
 
     async def allow(self, steps):
-        """Let some steps be done, and wait until the next has begun."""
+        """Allow these steps, and wait until the next has begun."""
         for _ in range(steps):
             self.allowance.release()
             assert await asyncio.to_thread(self.began.acquire, timeout=30)
@@ -497,7 +497,7 @@ def joining_lane(search, engine=None, budget=64, **limits):
     return JoiningLane(engine or Engine(), lambda: search, read, budget=budget, metrics=Metrics(), **limits)
 
 
-def asked(lane, length, mark=1, options=PLAIN):
+def submit(lane, length, mark=1, options=PLAIN):
     return asyncio.create_task(lane.translate([ids(length, mark)], options))
 
 
@@ -505,15 +505,15 @@ def text(task):
     return task.result()[0][0].text
 
 
-def test_a_short_sentence_joins_a_long_one_that_is_running_and_is_answered_before_it():
-    search = Stepping()
+def test_a_short_sentence_joins_a_running_search_and_is_answered_first():
+    search = StepwiseSearch()
 
     async def work():
         at = joining_lane(search)
-        long = asked(at, 20)
+        long = submit(at, 20)
         await search.has_begun()
         await search.allow(5)
-        short = asked(at, 2, mark=7)
+        short = submit(at, 2, mark=7)
         await asyncio.sleep(0)
         await search.allow(4)
         assert short.done()
@@ -531,11 +531,11 @@ def test_a_short_sentence_joins_a_long_one_that_is_running_and_is_answered_befor
 
 
 def test_a_disconnected_request_leaves_at_the_next_step():
-    search = Stepping()
+    search = StepwiseSearch()
 
     async def work():
         at = joining_lane(search, patience=0.05)
-        gone, stays = asked(at, 9), asked(at, 5)
+        gone, stays = submit(at, 9), submit(at, 5)
         await search.has_begun()
         gone.cancel()
         await asyncio.sleep(0)
@@ -550,13 +550,13 @@ def test_a_disconnected_request_leaves_at_the_next_step():
 
 
 def test_a_sentence_that_fails_to_join_does_not_affect_the_others():
-    search = Stepping()
+    search = StepwiseSearch()
 
     async def work():
         at = joining_lane(search)
-        first = asked(at, 6)
+        first = submit(at, 6)
         await search.has_begun()
-        bad, good = asyncio.create_task(at.translate([[666]], WIDE)), asked(at, 2)
+        bad, good = asyncio.create_task(at.translate([[666]], WIDE)), submit(at, 2)
         for _ in range(30):
             search.allowance.release()
         return await asyncio.gather(first, bad, good, return_exceptions=True)
@@ -565,8 +565,8 @@ def test_a_sentence_that_fails_to_join_does_not_affect_the_others():
     assert (first[0][0].text, good[0][0].text, str(bad)) == ("1 1 1 1 1 1", "1 1", "poison")
 
 
-def test_after_a_failed_step_sentences_are_translated_alone_and_new_ones_join_a_new_search():
-    spoilt, fresh, engine = Stepping(fails_at=2), Stepping(), Engine()
+def test_after_a_failed_step_sentences_are_translated_separately():
+    spoilt, fresh, engine = StepwiseSearch(fails_at=2), StepwiseSearch(), Engine()
     searches = iter([spoilt, fresh])
 
     async def work():
@@ -575,7 +575,7 @@ def test_after_a_failed_step_sentences_are_translated_alone_and_new_ones_join_a_
         for search in (spoilt, fresh):
             for _ in range(30):
                 search.allowance.release()
-        both = await asyncio.gather(asked(at, 5), asked(at, 4, mark=3))
+        both = await asyncio.gather(submit(at, 5), submit(at, 4, mark=3))
         later = await at.translate([ids(3, 8)], PLAIN)
         return [found[0][0].text for found in (*both, later)]
 
@@ -585,14 +585,14 @@ def test_after_a_failed_step_sentences_are_translated_alone_and_new_ones_join_a_
 
 
 def test_after_a_failed_step_disconnected_requests_are_skipped():
-    search, engine = Stepping(fails_at=1), Engine()
+    search, engine = StepwiseSearch(fails_at=1), Engine()
 
     async def work():
         at = joining_lane(search, engine, patience=0.05)
-        gone, stays = asked(at, 5), asked(at, 4)
+        gone, stays = submit(at, 5), submit(at, 4)
         await search.has_begun()
         gone.cancel()
-        await asyncio.sleep(0)  # the cancelling reaches it
+        await asyncio.sleep(0)  # let the task be cancelled
         search.allowance.release()
         return (await stays)[0][0].text
 
@@ -602,13 +602,13 @@ def test_after_a_failed_step_disconnected_requests_are_skipped():
 
 @pytest.mark.parametrize("joins", [True, False])
 def test_a_closed_scheduler_drops_waiting_requests(joins):
-    search, engine = Stepping(), Engine(held=True)
+    search, engine = StepwiseSearch(), Engine(held=True)
 
     async def work():
         at = joining_lane(search) if joins else lane(engine)
-        live = asked(at, 5)
+        live = submit(at, 5)
         await (search if joins else engine).has_begun()
-        waiting = asked(at, 500)
+        waiting = submit(at, 500)
         await asyncio.sleep(0)
         at.close()
         search.allowance.release()
@@ -621,11 +621,11 @@ def test_a_closed_scheduler_drops_waiting_requests(joins):
 
 
 def test_requests_with_different_options_run_together():
-    search = Stepping()
+    search = StepwiseSearch()
 
     async def work():
         at = joining_lane(search, patience=0.05)
-        tasks = asked(at, 3), asked(at, 3, options=WIDE)
+        tasks = submit(at, 3), submit(at, 3, options=WIDE)
         for _ in range(30):
             search.allowance.release()
         await asyncio.gather(*tasks)
@@ -648,12 +648,12 @@ def test_live_sentences_keep_the_budget_and_long_ones_leave_a_slot():
 
 def test_short_sentences_pass_long_ones_without_starving_them():
     async def work():
-        at = joining_lane(Stepping(), budget=1)
+        at = joining_lane(StepwiseSearch(), budget=1)
         at.pump = lambda: None
         at.put([*jobs(*[LONG + 1] * 5), *jobs(2, request=1)])
         assert [job.length for job in at.take()] == [LONG + 1] * (LEAST_PLACES - 1) + [2]
-        # Without a long one to wait for, a long one that is first keeps the others back until it has its place.
-        crowd = joining_lane(Stepping(), budget=100)
+        # A long sentence that is first in the queue holds back the others until it has room.
+        crowd = joining_lane(StepwiseSearch(), budget=100)
         crowd.pump = lambda: None
         crowd.live = dict(enumerate(jobs(*[5] * 20)))
         crowd.put([*jobs(LONG + 1), *jobs(2, request=1)])
@@ -665,7 +665,7 @@ def test_short_sentences_pass_long_ones_without_starving_them():
     run(work())
 
 
-def test_small_batches_without_waiting_requests_do_not_change_the_estimate():
+def test_small_batches_without_waiting_requests_do_not_lower_the_speed_estimate():
     async def work():
         at = lane(Engine())
         at.update_speed(1, 1.0)
