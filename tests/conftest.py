@@ -106,6 +106,12 @@ def own_cache(tmp_path_factory):
         yield folder
 
 
+@pytest.fixture
+def quick_peak(monkeypatch):
+    """Replaces measuring the device's speed, which takes longer than a small training."""
+    monkeypatch.setattr("onehop.training.trainer.measured_peak", lambda device: 1e10)
+
+
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory):
     """Settings with which a step takes milliseconds, and a store of digits and their reverses.

@@ -5,7 +5,6 @@ import pytest
 from onehop.config import with_changes
 from onehop.experiments.reverse import digit_strings, in_words, write_pairs
 from onehop.interpret.tracer import Tracer
-from onehop.training import trainer
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +21,7 @@ def tracer(short_outputs, model_file):
 
 
 @pytest.fixture
-def few_rows(digits, tmp_path, monkeypatch):
+def few_rows(digits, tmp_path, quick_peak):
     """Settings whose rows take a second, and the folder with their data."""
-    monkeypatch.setattr(trainer, "measured_peak", lambda device: 1e10)
     write_pairs(tmp_path / "digits.tsv", in_words(digit_strings(200)))
     return with_changes(digits[0], ["train.steps=6", "data.valid_size=5"]), tmp_path

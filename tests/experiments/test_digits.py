@@ -20,14 +20,9 @@ from onehop.model.variants import VisionTransformer
 from onehop.storage.model_io import read_model
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import vocabulary_of
-from onehop.training import trainer as trainer_module
 
+pytestmark = pytest.mark.usefixtures("quick_peak")
 QUICK = ["train.steps=40", "train.save_every=20", "train.validate_every=20", "train.warmup=10", "model.d_model=32"]
-
-
-@pytest.fixture(autouse=True)
-def quick_peak(monkeypatch):
-    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
 
 def test_images_are_split_into_three_disjoint_parts():

@@ -16,15 +16,14 @@ from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.registry import default_alpha
 from onehop.storage.run_folder import Run, read_metrics
-from onehop.training import finetune, trainer
+from onehop.training import finetune
 from onehop.training.callbacks import Callback
 from onehop.training.workflow import average, train
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Measuring the machine and starting processes takes longer than a training here."""
-    monkeypatch.setattr(trainer, "measured_peak", lambda device: 1e10)
+def one_process(quick_peak, monkeypatch):
+    """Starting processes takes longer than preparing here."""
     monkeypatch.setattr(prepare_module, "available_cores", lambda: 1)
 
 

@@ -43,13 +43,8 @@ from onehop.training.step import Objective
 from onehop.training.trainer import Trainer, train
 from onehop.training.validation import Validation
 
+pytestmark = pytest.mark.usefixtures("quick_peak")
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def quick_peak(monkeypatch):
-    """Measuring the machine takes longer than a training here."""
-    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
 
 @pytest.fixture
