@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it refuses and how, and how it behaves in a pipe and on a terminal."""
+"""The command line: output, errors, pipes and terminals."""
 
 import os
 import pty
@@ -30,12 +30,12 @@ ONEHOP = [sys.executable, "-m", "onehop"]
 
 
 def process(*args, **more):
-    """Run the command line as a person would."""
+    """Run the command line in a separate process."""
     return subprocess.run([*ONEHOP, *map(str, args)], capture_output=True, text=True, check=False, **more)
 
 
 def every_command(group=None, path=()):
-    """Each verb and group of verbs, with the words that call it."""
+    """Each command and group of commands, with the words that call it."""
     group = group or typer.main.get_command(app)
     yield list(path), group
     for name, command in getattr(group, "commands", {}).items():
@@ -46,7 +46,7 @@ EVERY_PATH = [path for path, _ in every_command()]
 
 
 def refused(result, message):
-    """Whether a run ended with this one line and exit status 2."""
+    """Assert that a run ended with this one line and exit status 2."""
     assert result.stderr == f"onehop: {message}\n"
     assert result.stdout == ""
     assert result.exit_code == 2
@@ -202,7 +202,7 @@ def test_only_the_called_command_is_imported():
         (["verify-resume"], ["verify-resume"]),
     ):
         assert list(typer.main.get_command(_with_command(words)).commands) == built
-    for words in ([], ["models"], ["--debug"], ["transalte"]):  # groups, options and mistakes need them all
+    for words in ([], ["models"], ["--debug"], ["transalte"]):  # groups, options and typos need all commands
         assert _with_command(words) is app
     refused = process("transalte")
     assert refused.stderr == "onehop: `onehop` has no command transalte. Did you mean translate?\n"
@@ -238,7 +238,7 @@ def test_a_call_without_command_shows_the_help():
 
 
 def test_shell_completion_works():
-    command = [Path(sys.executable).with_name("onehop")]  # the name of the command stands in what is shown
+    command = [Path(sys.executable).with_name("onehop")]  # the output contains the name of the command
     shown = subprocess.run([*command, "--show-completion", "bash"], capture_output=True, text=True, check=True)
     assert "complete -o default -F _onehop_completion onehop" in shown.stdout
     asked = {"_ONEHOP_COMPLETE": "complete_bash", "COMP_WORDS": "onehop tra", "COMP_CWORD": "1"}
@@ -365,7 +365,7 @@ REFUSED = [
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, model_file):
-    """A folder with files of several kinds, to be in."""
+    """Change into a folder with files of several kinds."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
     monkeypatch.setattr("onehop.storage.registry.package_folder", lambda: tmp_path / "none")
@@ -470,7 +470,7 @@ LINES = ["the old house", "", "a bird", "Grüße 😀", "  ", "the new tree and 
 
 @pytest.fixture(scope="module")
 def translated(model_file):
-    """What stands on each line: spaces and emoji stay outside of what is translated."""
+    """The text of each line without surrounding spaces and emoji, which are not translated."""
     sources = [line.strip(" 😀") for line in LINES]
     found = [t.text for t in SentenceTranslator.load(model_file, "cpu").translate(sources, SearchOptions(beam=2))]
     assert len(set(found)) == len(LINES) - 1
@@ -499,7 +499,7 @@ def test_translate_accepts_empty_input(model_file):
 def test_translate_works_as_a_process(model_file, translated):
     found = process("translate", "-m", model_file, "--beam", "2", "--device", "cpu", input="\n".join(LINES))
     assert found.stdout.split("\n") == [*translated, ""]
-    # Random models repeat themselves, and write bytes that are no letters.
+    # Models with random weights repeat themselves, and write bytes that are no letters.
     repeats = "a translation repeated itself over and over, and was stopped"
     broken = "a character that the model does not know came out garbled"
     told = [(1, repeats), (3, repeats), (4, repeats), (4, broken), (6, repeats)]
@@ -509,7 +509,7 @@ def test_translate_works_as_a_process(model_file, translated):
 def test_bad_utf8_is_refused_with_its_line(model_file):
     found = onehop("translate", "-m", model_file, stdin=b"fine\nGr\xfc\xdfe\n")
     assert found.stderr.endswith("\nonehop: Line 2 of standard input is not UTF-8. Convert it, e.g. with iconv.\n")
-    assert found.stdout.count("\n") == 1  # what came before is out
+    assert found.stdout.count("\n") == 1  # earlier lines are written
     assert found.exit_code == 2
 
 
@@ -538,7 +538,7 @@ def test_training_on_a_missing_device_is_refused(digits, tmp_path):
 @pytest.mark.parametrize("args", [["config", "base"], ["--help"]])
 def test_a_closed_pipe_leaves_no_traceback(args):
     running = subprocess.Popen([*ONEHOP, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    running.stdout.close()  # long before it has started
+    running.stdout.close()  # long before the command writes
     assert running.stderr.read() == b""
     running.stderr.close()
     assert running.wait() == 1
@@ -588,7 +588,7 @@ def test_sigterm_keeps_what_was_translated(model_file, tmp_path):
 
 
 def on_terminal(args, **environment):
-    """What a command writes to a pseudo-terminal."""
+    """The output of a command on a pseudo-terminal."""
     outside, inside = pty.openpty()
     env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
     env |= {"TERM": "xterm", **environment}
@@ -604,7 +604,7 @@ def on_terminal(args, **environment):
 def read(terminal):
     try:
         return os.read(terminal, 65536)
-    except OSError:  # how Linux says that nobody writes to it any more
+    except OSError:  # on Linux the end of the output
         return b""
 
 

@@ -1,4 +1,4 @@
-"""The recipe that learns which names two languages write alike, on a few pairs of sentences."""
+"""The recipe that learns which names two languages spell alike, on a few sentence pairs."""
 
 import lzma
 import subprocess
@@ -24,7 +24,7 @@ EVERYDAY = [("I saw Dunbar today.", "Ich sah heute Maria.")] * 2
 
 @pytest.fixture(scope="module")
 def lists(tmp_path_factory):
-    """What the recipe writes."""
+    """The names that the recipe writes."""
     root = tmp_path_factory.mktemp("names")
     train = root / "en-de" / "train"
     train.mkdir(parents=True)

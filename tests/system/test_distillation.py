@@ -1,4 +1,4 @@
-"""The commands of the guide to distillation run from the first to the last, on a tiny teacher and a tiny text."""
+"""All commands of the guide to distillation run with a tiny teacher and a tiny text."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ import pytest
 from command_line import onehop
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "prepare.md"
-# What makes a command quick, and where the page has a GPU.
+# Options that make a command quick, or replace the guide's GPU.
 TINY = ["n_encoder_layers=1", "n_decoder_layers=1", "d_model=16", "d_ff=32", "n_heads=2", "max_length=64"]
 TRAIN = ["steps=4", "batch_tokens=256", "warmup=2", "save_every=4", "validate_every=4"]
 CHANGES = [f"model.{each}" for each in TINY] + [f"train.{each}" for each in TRAIN]

@@ -51,7 +51,7 @@ def module_from(file: Path):
 
 
 def in_each_page(find):
-    """Everything that a function finds in a page, as parameters of a test."""
+    """The items that a function finds in each page, as parameters of a test."""
     return [
         pytest.param(found, id=f"{page.stem}-{number}") for page in PAGES for number, found in enumerate(find(page))
     ]
@@ -61,7 +61,7 @@ def in_each_page(find):
 
 
 def code_blocks(page: Path) -> Iterator[tuple[str, str, bool]]:
-    """Language, code, and whether the page says that it can be run; indented blocks have no language."""
+    """Language, code, and whether it is marked to be run. Indented blocks have no language."""
     text = text_of(page)
     fence = re.compile(r"(?P<mark><!-- run -->\n)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```", re.M | re.S)
     for block in fence.finditer(text):
@@ -88,14 +88,14 @@ def commands(page: Path) -> list[list[str]]:
 
 
 def joined(code: str) -> list[str]:
-    """Lines, continued ones as one; where there are prompts, what has none was printed."""
+    """Lines of commands, with continued lines joined. If some have a prompt, the others are output."""
     lines = re.sub(r"\\\n\s*", " ", code).splitlines()
     prompted = [line for line in lines if line.startswith("$ ")]
     return prompted or lines
 
 
 def calls(line: str) -> Iterator[list[str]]:
-    """The words after `onehop` of each command of a line; an output that is no shell has none."""
+    """The words after `onehop` of each command of a line. Lines that are no shell have none."""
     lexer = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;")
     lexer.whitespace_split = True
     try:
@@ -120,7 +120,7 @@ def is_value(before: str, command) -> bool:
 
 
 def mistake(words: list[str]) -> str | None:
-    """What is wrong with a call: a verb, an option or a setting that is not there."""
+    """The error of a call: an unknown command, option or setting."""
     command, path = ONEHOP, []
     for place, word in enumerate(words):
         subcommands = getattr(command, "commands", {})
@@ -175,7 +175,7 @@ def test_the_check_finds_wrong_commands(line, wrong):
 
 
 def helps(command, path="onehop") -> Iterator[tuple[str, str]]:
-    """What --help says of each verb and its options."""
+    """The help texts of each command and its options."""
     yield path, command.help or ""
     for param in command.params:
         yield f"{path} {param.name}", getattr(param, "help", None) or ""
@@ -244,7 +244,7 @@ def test_the_page_of_commands_has_every_command_and_no_other():
 
 
 def verb_pages() -> dict[str, tuple[str, str]]:
-    """For each verb of the command line's page the file and the heading that it leads to."""
+    """For each command on the command line's page, the file and the heading that it links to."""
     rows = re.findall(
         r"^\| `([\w-]+)` \|.*\]\(([\w/.-]+\.md)(?:#([\w-]+))?\) \|$", text_of(DOCS / "reference/cli.md"), re.M
     )
@@ -280,7 +280,7 @@ def test_toml_blocks_are_valid_settings(code):
 
 
 def presets_row(name: str) -> str:
-    """A preset as the page of settings begins its row."""
+    """The beginning of a preset's row on the page of settings."""
     settings = load_settings(name)
     model, train = settings.model, settings.train
     stacks = {None: (model.n_encoder_layers, model.n_decoder_layers), "decoder": (model.n_decoder_layers,)}
@@ -299,7 +299,7 @@ def test_the_page_of_settings_has_every_preset():
 
 
 def may_be(field) -> str:
-    """The values of a setting in words."""
+    """The allowed values of a setting, as the page writes them."""
     choices = [
         choice
         for part in (field.type, *get_args(field.type))
@@ -382,7 +382,7 @@ def is_indented_python(code: str) -> bool:
 
 
 def plain(code: str) -> str:
-    """Without the prompts and answers of a dialogue."""
+    """The code of a dialogue without prompts and answers."""
     examples = doctest.DocTestParser().get_examples(code)
     return "".join(example.source for example in examples) or code
 
@@ -409,7 +409,7 @@ def test_marked_python_blocks_run(code, tmp_path):
         [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, check=False, encoding="utf-8"
     )
     assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr  # a training shows itself there
+    assert "Warning" not in done.stderr  # trainings print their progress there
 
 
 def test_at_least_one_python_block_runs():
@@ -488,8 +488,8 @@ def test_the_scaling_tables_equal_the_benchmarks_output():
 
 LONGEST_SENTENCE = 25  # words
 LONGEST_PAGE = 2_500  # words of prose: ten minutes at 250 words a minute
-ENDLESS = {"journal.md"}  # a log, which grows with every experiment
-OLD = {"journal.md"}  # entries that were written before the rule
+ENDLESS = {"journal.md"}  # a log that grows with every experiment
+OLD = {"journal.md"}  # its entries are older than the rule
 
 
 def paragraphs(page: Path) -> list[str]:

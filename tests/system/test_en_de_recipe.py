@@ -1,4 +1,4 @@
-"""The recipe of the English–German model from beginning to end, on corpora and a model that take seconds."""
+"""The recipe of the English–German model from beginning to end, with tiny corpora and a tiny model."""
 
 import random
 from pathlib import Path
@@ -22,6 +22,7 @@ from onehop.training import workflow
 from onehop.training.callbacks import Callback
 from onehop.training.trainer import train
 
+pytestmark = pytest.mark.usefixtures("quick_peak")
 RECIPE = Path(__file__).parents[2] / "recipes" / "en-de.toml"
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}
 
@@ -35,11 +36,11 @@ SMALL = [
 
 
 class GoneError(Exception):
-    """The machine went away."""
+    """Stands in for a machine that is switched off."""
 
 
 class StoppedAt(Callback):
-    """A callback with which a run ends in the middle."""
+    """A callback that ends a run at a step."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -47,12 +48,6 @@ class StoppedAt(Callback):
     def stepped(self, report) -> None:
         if report["step"] == self.step:
             raise GoneError
-
-
-@pytest.fixture(autouse=True)
-def quick_peak(monkeypatch):
-    """Measuring the machine takes longer than a training here."""
-    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
 
 
 def sentences(count: int, seed: int) -> list[tuple[str, str]]:
@@ -93,7 +88,7 @@ def store(corpora, settings, tmp_path_factory):
     return prepare(settings, tmp_path_factory.mktemp("prepared") / "store", root=corpora, processes=1)
 
 
-def test_the_weights_of_the_recipe_name_sources_that_there_are(store):
+def test_the_recipes_weights_name_existing_sources(store):
     """A wrong name would show only on the GPU, after the corpora have been prepared."""
     of_recipe = load_settings(str(RECIPE)).train.weights
     assert len(Epoch(store.pairs("train", of_recipe), 512, 1, 0)) > 0
@@ -109,7 +104,7 @@ def test_the_store_has_every_source_and_a_mixed_validation_set(store, settings):
 
 @pytest.fixture(scope="module")
 def runs(store, settings, tmp_path_factory):
-    """One run in one go, and one that was stopped twice and begun again."""
+    """An uninterrupted run, and one that was stopped and resumed twice."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
@@ -142,11 +137,11 @@ def test_the_model_ships_as_int8(model, tmp_path):
         np.testing.assert_allclose(after[name], weights, atol=np.abs(weights).max() / 127)
 
 
-def test_it_translates_and_can_be_evaluated(model, corpora, tmp_path):
+def test_the_trained_model_translates_and_can_be_evaluated(model, corpora, tmp_path):
     small = write_model(tmp_path / "en-de.safetensors", read_model(model), store="int8")
     valid = corpora / "valid"
     texts = (valid / "newstest2013.en").read_text(encoding="utf-8").splitlines()
-    options = SearchOptions(beam=1, min_length=3)  # so young a model would like to say nothing
+    options = SearchOptions(beam=1, min_length=3)  # the barely trained model would give empty outputs
     whole, rounded = (SentenceTranslator.load(file, device="cpu", engine="torch") for file in (model, small))
     found, expected = (t.translate(texts, options) for t in (rounded, whole))
     assert all(t.tokens for t in found)
@@ -157,7 +152,7 @@ def test_it_translates_and_can_be_evaluated(model, corpora, tmp_path):
 
 
 def test_one_command_trains_from_raw_corpora(corpora, settings, tmp_path):
-    """The one command: it prepares, trains and validates by translating."""
+    """A single command prepares, trains and validates by translating."""
     file = workflow.train(
         with_changes(settings, ["train.steps=4", "train.average=1"]), tmp_path / "run", data=corpora, device="cpu"
     )

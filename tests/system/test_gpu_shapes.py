@@ -17,7 +17,7 @@ from onehop.model.transformer import parameter_count
 from onehop.model.variants import model_for
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-# nn.Transformer does not take the option that would silence this.
+# nn.Transformer has no option that avoids this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor")
 
 
@@ -30,7 +30,7 @@ def benchmark():
 
 @pytest.fixture
 def in_this_process(benchmark, monkeypatch):
-    """Runs the children of the benchmark here; the shapes and parts that were asked for."""
+    """Runs the benchmark's child processes in this process, and records the requested shapes and parts."""
     calls = []
 
     def run(command, **_):
@@ -97,7 +97,7 @@ def test_a_peer_that_fails_costs_no_other_figures(benchmark, in_this_process, tm
 
 
 def test_lengths_come_from_a_store(benchmark, monkeypatch):
-    """One stack has texts alone; none is longer than the model's positions."""
+    """Models of one stack get texts without sources, none longer than the model's positions."""
     stored = Pairs(*(side_from_lists([[9] * n for n in side], id_type(16_000)) for side in ((3, 5, 300), (4, 6, 2))))
     opened = SimpleNamespace(pairs={"train": stored}.get)
     monkeypatch.setattr(benchmark, "Store", SimpleNamespace(open={Path("store"): opened}.get))

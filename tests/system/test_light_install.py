@@ -13,7 +13,7 @@ from onehop.pipelines.sentence_translator import SentenceTranslator
 
 ROOT = Path(__file__).parents[2]
 
-# Runs commands one after the other where some modules cannot be imported, and prints what came of each.
+# Runs commands in a process in which some modules cannot be imported, and prints their results.
 WITHOUT = """
 import json, sys
 hidden, commands = json.loads(sys.argv[1])
@@ -41,7 +41,7 @@ def without(hidden, *commands):
 
 
 def of_extra(*extras):
-    """What these extras do not bring; sacreBLEU brings lxml too."""
+    """The modules that these extras do not install. sacreBLEU installs lxml too."""
     brought = {"lxml"} if "evaluate" in extras else set()
     return [module for module in OF_EXTRAS if EXTRAS[module] not in extras and module not in brought]
 
@@ -182,12 +182,12 @@ with TestClient(application(plan)) as client:
 
 
 def test_with_its_extra_serve_works_without_torch(model_file):
-    # The access log has a thread of its own: its line may come before the answer or after it.
+    # The access log writes in a thread, so its line may come before or after the answer.
     lines = run(SERVE, str(model_file), *of_extra("serve")).splitlines()
     assert [line for line in lines if line.startswith("<p>")]
 
 
-# Every module of the packages and modules that the base install uses; the server's are of the extra that is there.
+# All modules that the base install and the installed extra serve use.
 IMPORT = """
 import importlib, pkgutil, sys
 hidden, names = sys.argv[1].split(), sys.argv[2].split()
@@ -200,7 +200,7 @@ for name in names:
 
 
 def test_torch_free_modules_can_be_imported_without_torch():
-    """What the contracts keep from importing torch, and what imports it in functions only."""
+    """Packages that the contracts keep from importing torch, and modules that import it only in functions."""
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     contracts = [c for c in tool["importlinter"]["contracts"] if "torch" in c.get("forbidden_modules", ())]
     names = [name.removeprefix("onehop.") for contract in contracts for name in contract["source_modules"]]
@@ -222,7 +222,7 @@ def test_training_and_translating_work_with_torch_only(digits, model_file, tmp_p
 
 # --- other operating systems ----------------------------------------------------------------------------------
 
-# What Windows or macOS lack is taken away; then every module is imported.
+# Removes what Windows or macOS lack, and imports every module.
 ELSEWHERE = """
 import importlib, os, pkgutil, signal, sys
 sys.modules.update(dict.fromkeys(("fcntl", "grp", "pwd", "resource", "termios", "tty")))

@@ -1,4 +1,4 @@
-"""The translators under `packages/`: each can be installed, is complete, has a true card, and translates."""
+"""The models under `packages/`: each can be installed, is complete, has a correct card, and translates."""
 
 import json
 import os
@@ -66,7 +66,7 @@ def test_the_model_is_one_file_of_the_papers_base_shape_or_a_small_one(package):
 
 @each
 def test_the_recipe_has_the_models_data_and_shape(package):
-    """Not its steps: the card tells in which parts it was trained."""
+    """Except the number of steps: the card says in which parts the model was trained."""
     settings, recipe = read_model(folder_of(package) / MODEL).settings, load_settings(str(recipe_of(package)))
     assert (settings.model, settings.tokenizer, settings.data) == (recipe.model, recipe.tokenizer, recipe.data)
     assert settings.train.weights == recipe.train.weights
@@ -104,7 +104,7 @@ def test_a_package_translates_with_both_engines(package):
 
 
 def test_the_packages_differ_only_in_names_and_languages():
-    """So that it is enough to install one of them."""
+    """Therefore it is enough to test the installation of one."""
     texts = [(package / "pyproject.toml").read_text(encoding="utf-8") for package in PACKAGES]
     names = "|".join(sorted((name_of(package).replace("-", ".") for package in PACKAGES), key=len, reverse=True))
     kinds = "the Transformer base model|a small, fast student of en-de"

@@ -1,4 +1,4 @@
-"""The same weights in implementations that nobody here wrote: torch.nn's layers and Hugging Face's Marian."""
+"""Our model against torch.nn's layers and Hugging Face's Marian with the same weights."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ D_MODEL, D_FF, HEADS, LAYERS = 16, 24, 4, 2
 PRECISIONS = pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 NORMS = pytest.mark.parametrize("norm", ["post", "pre"])
 
-# Our weights and the one of theirs that holds them, side by side where theirs joins several.
+# Our weights, and the one of theirs that contains them concatenated.
 Pairs = Iterator[tuple[list[Tensor], Tensor]]
 
 
@@ -34,7 +34,7 @@ def settings(**changes) -> ModelSettings:
 
 
 def scatter(module: nn.Module) -> None:
-    """No weight at its initial zero or one, so that none can be left out or mixed up unnoticed."""
+    """Change all weights from their initial zero or one, so that a missing or swapped one is noticed."""
     for parameter in module.parameters():
         parameter.data += 0.2 * torch.randn_like(parameter)
 
@@ -84,7 +84,7 @@ def stack_pairs(ours: Stack, theirs: nn.Module) -> Pairs:
 
 
 def twins(norm: str, dtype: torch.dtype, *, cross: bool) -> tuple[Stack, nn.Module]:
-    """One of our stacks and torch's, with the same weights."""
+    """One of our stacks and one of torch's with the same weights."""
     torch.manual_seed(1)
     ours = Stack(settings(norm=norm), LAYERS, cross=cross).to(dtype)
     scatter(ours)
@@ -201,11 +201,11 @@ def a_marian() -> "transformers.MarianMTModel":
 
 @pytest.fixture(scope="module")
 def marians() -> tuple[Transformer, "transformers.MarianMTModel"]:
-    """Our model and Marian with the same weights; its position table, two halves of sines and cosines, set to ours."""
+    """Our model and Marian with the same weights and positions. Marian's table has all sines before all cosines."""
     torch.manual_seed(0)
     ours = Transformer(settings(max_length=LONGEST), VOCABULARY).eval()
     scatter(ours)
-    with torch.no_grad():  # neither repeating its input nor going on for ever
+    with torch.no_grad():  # so that outputs do not repeat the input and some end
         ours.decoder.layers[-1].feed_add_norm.norm.weight.normal_()
         ours.embedding.weight[EOS] *= 1.5
     theirs = a_marian()
@@ -239,7 +239,7 @@ def test_marian_gives_the_same_logits(marians):
 
 
 def greedy(model: Transformer, src: Tensor, longest: int) -> list[list[int]]:
-    """The likeliest token at each step, up to the end mark."""
+    """The most probable token at each step, up to EOS."""
     cache = model.init_cache(Tokens.padded(src), capacity=longest)
     ids = torch.full((len(src), 1), BOS)
     for _ in range(longest):
@@ -251,7 +251,7 @@ def up_to_the_end(ids: list[int]) -> list[int]:
     return ids[: ids.index(EOS) + 1] if EOS in ids else ids
 
 
-def test_marian_finds_the_same_greedy_output(marians):
+def test_marian_gives_the_same_greedy_output(marians):
     ours, theirs = marians
     src = sources()
     found = theirs.generate(src, attention_mask=src != PAD, num_beams=1, do_sample=False, max_new_tokens=20)

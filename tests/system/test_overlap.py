@@ -33,7 +33,7 @@ def test_word_runs_ignore_case_and_punctuation(overlap):
         (["Something else altogether stands in this line"], {"50%": 0, "80%": 0}),
     ],
 )
-def test_overlap_counts_within_a_single_line(overlap, tmp_path, monkeypatch, lines, shared):
+def test_overlap_is_counted_within_single_lines(overlap, tmp_path, monkeypatch, lines, shared):
     """Two halves in two lines do not count as an overlap."""
     for language in ("en", "de"):
         (tmp_path / f"test.{language}").write_text(f"{TEST}\nToo short to say\n", encoding="utf-8")

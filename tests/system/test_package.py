@@ -30,7 +30,7 @@ def wheel(tmp_path_factory):
 
 
 def built(tmp_path_factory, modified):
-    """Built from a copy: a build leaves folders behind, and takes in what an older one left."""
+    """Built from a copy, because a build leaves folders behind and includes those of an older one."""
     sources, out = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheel")
     for name in ("pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]):
         shutil.copy(ROOT / name, sources)
@@ -64,7 +64,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
 
 
 def base_dependencies():
-    """The distributions that an install without extras brings, by name."""
+    """The distributions that an installation without extras needs, by name."""
     found, wanted = {}, list(PROJECT["dependencies"])
     while wanted:
         wish = Requirement(wanted.pop())
@@ -76,7 +76,7 @@ def base_dependencies():
 
 @pytest.fixture(scope="module")
 def elsewhere(wheel, tmp_path_factory):
-    """An environment with the wheel and what it depends on, without any extra, and a way to run its command.
+    """An environment with the wheel and its dependencies, without any extra, and a function that runs its command.
 
     The dependencies are linked from here instead of downloaded, and nothing else is there: no torch, no checkout.
     """
@@ -197,7 +197,7 @@ def test_every_extra_that_a_message_names_exists():
 
 
 def named(places, content):
-    """The pattern alone takes seconds for the weights."""
+    """Weights are skipped, because searching them takes seconds."""
     return any(top in content for top in (b"/work/", b"/root/", b"/home/")) and places.search(content)
 
 
@@ -228,7 +228,7 @@ def test_the_readmes_tree_covers_every_module():
 
 
 def test_the_architecture_page_names_existing_modules():
-    """Each package and no other, in the order of the contract; every module and test that it names exists."""
+    """It lists each package in the order of the contract, and names only existing modules and tests."""
     page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     tree = page.split("    onehop/\n")[1].split("\n\n")[0]
     folder, packages = ROOT / "onehop", []

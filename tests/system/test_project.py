@@ -1,4 +1,4 @@
-"""What contributors rely on: the tests' set-up, workflows, hooks, templates and the files at the root."""
+"""The set-up of the tests, workflows, hooks, templates, and the files at the root."""
 
 import ast
 import importlib
@@ -30,7 +30,7 @@ def text_of(file: Path) -> str:
 
 
 def run_pytest(*words: str, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """Pytest in a process of its own, in which `before` runs first."""
+    """Pytest in a separate process that first runs `before`."""
     code = f"import sys; {before}\nimport pytest; sys.exit(pytest.main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, "-q", "-p", "no:cacheprovider", *words]
     return subprocess.run(
@@ -249,7 +249,7 @@ def test_the_pull_request_template_asks_for_every_proof():
 
 
 def test_imports_of_scripts_exist():
-    """Scripts of benchmarks and recipes are run seldom: a name that moved would be noticed too late."""
+    """Scripts of benchmarks and recipes run seldom, so a moved name would be noticed late."""
     missing = []
     for script in sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "recipes").glob("*.py")]):
         for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):

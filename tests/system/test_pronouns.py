@@ -134,7 +134,7 @@ def test_probabilities_are_those_of_the_sentences_one_by_one(scored, model_file)
 
 
 def test_the_most_probable_version_is_chosen(made, scored, monkeypatch):
-    """A model that always finds the feminine one best is right on a third, and on all feminine ones."""
+    """A model that always prefers the feminine version is right on a third, and on all feminine ones."""
     items = made.read()
     monkeypatch.setattr(scored, "log_probabilities", lambda translator, pairs: [-2.0, -1.0, -3.0] * (len(pairs) // 3))
     found = scored.summary(list(scored.contrastive(None, items)))
@@ -209,7 +209,7 @@ def test_a_model_without_a_set_is_refused_in_one_line(scored, monkeypatch, capsy
 
 
 def test_french_choices_are_between_two(made, scored, monkeypatch):
-    """A model that always finds the feminine version best is right on half."""
+    """A model that always prefers the feminine version is right on half."""
     items = made.read("fr")
     monkeypatch.setattr(scored, "log_probabilities", lambda translator, pairs: [-2.0, -1.0] * (len(pairs) // 2))
     found = scored.summary(list(scored.contrastive(None, items)))

@@ -1,4 +1,4 @@
-"""What `import onehop` gives: it is lazy, documented, and its examples are true."""
+"""The public API: it is lazy and documented, and its examples are correct."""
 
 import doctest
 import inspect
@@ -14,7 +14,7 @@ from onehop.storage.registry import installed
 PUBLIC = [name for name in onehop.__all__ if name != "__version__"]
 
 
-def test_these_names_are_public():
+def test_public_names_are_listed():
     expected = ["Transformer", "Translator", "explore", "finetune", "load_settings", "trace", "train", "translate"]
     assert sorted(PUBLIC) == expected
     assert dir(onehop) == sorted(onehop.__all__)
@@ -23,7 +23,7 @@ def test_these_names_are_public():
 
 
 def test_the_docs_run_the_example_of_explore():
-    """It takes long, and tests/system/test_docs.py runs every line of this page."""
+    """The example is slow, so only test_docs.py runs it, as part of this page."""
     page = (Path(__file__).parents[2] / "docs/reference/python.md").read_text(encoding="utf-8")
     first, made, saved = (example.source for example in doctest.DocTestParser().get_examples(onehop.explore.__doc__))
     assert first == "from onehop import explore\n"
@@ -49,12 +49,12 @@ def test_signatures_are_explicit(name):
 
 
 @pytest.mark.skipif("de-en" not in installed(), reason="the model package onehop-de-en is not installed")
-def test_german_becomes_english():
+def test_translate_chooses_the_model_by_the_target_language():
     result = onehop.translate("Guten Morgen!", to="en")
     assert (str(result), result.models) == ("Good morning!", ("de-en",))
 
 
-# The suite's own check of types would refuse these calls first, so that another process makes them.
+# In a separate process, because the tests' own type check would refuse these calls first.
 WRONG_TYPES = """
 from onehop import Translator, explore, trace, translate
 from onehop.errors import OnehopError

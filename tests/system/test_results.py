@@ -37,13 +37,13 @@ def row(*cells: Any) -> str:
 
 
 def rounded(shown: str, value: float) -> bool:
-    """Whether a cell is the value to its last digit; a raw value that is itself rounded may lie in the middle."""
+    """Whether a cell is the value rounded to its last digit. A rounded raw value may lie exactly between two."""
     digits = len(shown.partition(".")[2])
     return abs(float(shown) - value) <= 0.5 * 10**-digits + 1e-9
 
 
 def missing(rows: Iterator[str], text: str) -> list[str]:
-    """Rows that a page lacks. Bold marks emphasis and does not count."""
+    """Rows that are missing on a page. Bold type is ignored."""
     expected = list(rows)
     assert expected
     return [line for line in expected if line not in text.replace("**", "")]

@@ -41,7 +41,7 @@ def test_long_inputs_have_500_words_and_numbers_of_their_own(checked):
     assert checked.one_sentence().count(".") == 1
 
 
-def test_a_copy_has_no_fault_but_in_capitals(checked):
+def test_only_capitals_may_not_be_copied(checked):
     for case in checked.cases():
         assert list(checked.faults(case, translated(case.text))) == ["is copied"] * (case.kind == "capitals")
 
@@ -60,11 +60,11 @@ def test_a_copy_has_no_fault_but_in_capitals(checked):
         ("Hello", (), translated("Hallo und", finished=False), "has no end"),
     ],
 )
-def test_each_fault_is_found(checked, text, keep, found, fault):
+def test_each_fault_is_reported(checked, text, keep, found, fault):
     assert list(checked.faults(checked.Case("x", keep, text), found)) == [fault]
 
 
-def test_marks_inside_numbers_do_not_count(checked):
+def test_punctuation_in_numbers_is_ignored(checked):
     assert checked.numbers("384,400 and 10:30 and 3.75.") == checked.numbers("384.400 und 10.30 und 3,75")
 
 

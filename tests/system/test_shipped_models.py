@@ -1,4 +1,4 @@
-"""The English–German model that comes with the package: it is complete, its card is true, and it translates."""
+"""The included English–German model: it is complete, its card is correct, and it translates."""
 
 import importlib
 import re
@@ -25,7 +25,7 @@ MOST_BYTES = 60_000_000
 
 @pytest.fixture(autouse=True)
 def no_models_of_the_user(tmp_path, monkeypatch):
-    """A model of the same name in the user's folder would go before."""
+    """A model of the same name in the user's folder would precede it."""
     monkeypatch.setenv("ONEHOP_MODELS", str(tmp_path / "models"))
 
 
@@ -41,7 +41,7 @@ def by_torch():
 
 @pytest.fixture(scope="module")
 def paragraphs(translator):
-    """What `onehop translate` uses."""
+    """The translator that `onehop translate` uses."""
     return ParagraphTranslator(translator, max_length=max_length_of(MODEL))
 
 
@@ -66,7 +66,7 @@ def test_the_recipe_is_the_one_that_made_it():
 
 
 def test_models_show_prints_the_card_with_this_hash():
-    """Reading verifies the hash against the content, so the card speaks of these weights and no others."""
+    """Reading verifies the hash against the content, so the card describes these weights."""
     shown = onehop("models", "show", "en-de")
     assert shown.exit_code == 0
     stored, card = read_model(MODEL), (FOLDER / registry.CARD).read_text(encoding="utf-8")
@@ -114,7 +114,7 @@ def tracer():
 
 
 def looking_at_it(trace) -> list[str]:
-    """The edits that switch off the cross-attention's heads which look at "it" most while "sie" is written."""
+    """The edits that switch off the cross-attention heads with the most weight on "it" while "sie" is written."""
     it = trace.header["source"]["tokens"].index("▁it")
     sie = trace.header["target"]["output_tokens"].index("▁sie")
     looks = np.stack([trace[f"decoder.layers.{layer}.cross_attention.weights"][:, sie] for layer in range(6)])
@@ -145,7 +145,7 @@ def robustness():
 
 @pytest.fixture(scope="module")
 def outcomes(robustness, paragraphs):
-    """What becomes of every line of the benchmark, the two of 500 words among them."""
+    """The result for every line of the benchmark, including two of 500 words."""
     return robustness.outcomes(paragraphs, robustness.cases())
 
 

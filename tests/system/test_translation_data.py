@@ -1,4 +1,4 @@
-"""The scripts that make tagged training data: what each tag says is true, and what must not be trained on is absent."""
+"""The scripts that make tagged training data: tags are correct, and held-out text is absent."""
 
 import lzma
 import random
@@ -319,7 +319,7 @@ def test_other_languages_write_a_comma_where_english_writes_a_point(german, fren
         (97, "ninety-seven", "siebenundneunzig", "quatre-vingt-dix-sept"),
     ],
 )
-def test_numbers_in_words(german, french, n, english, in_german, in_french):
+def test_numbers_are_written_in_words_of_three_languages(german, french, n, english, in_german, in_french):
     assert (german.english_number(n), german.german_number(n), french.french_number(n)) == (
         english,
         in_german,
@@ -336,7 +336,7 @@ def test_every_sentence_has_its_quantity_and_the_same_digits_on_both_sides(reque
         assert "  " not in english + other
         assert ".." not in english + other
         if re.search(r"\d [ap]\.m\.|\d:00|1er|\d\.\d+\.\d{4}", english + other) or not re.search(r"\d", english):
-            continue  # these hours and months are written in other digits
+            continue  # the two languages write these hours and months with different digits
         assert sorted(re.findall(r"\d", english)) == sorted(re.findall(r"\d", other)), (english, other)
 
 
@@ -491,7 +491,7 @@ def test_one_language_must_be_english(made, monkeypatch, capsys, languages):
 
 @pytest.fixture(scope="module")
 def tokenizer(modules, written):
-    """A vocabulary of the recipe, made smaller, with the sources that are there."""
+    """A small vocabulary with the recipe's settings, learned from the existing sources."""
     settings = with_changes(
         load_settings(str(FOLDER / "de-en.toml")),
         [

@@ -1,4 +1,4 @@
-"""Every command with files that are missing, folders, empty or binary, and with outputs that cannot be written."""
+"""Every command with missing, empty or binary inputs, folders as files, and unwritable outputs."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from onehop.data import prepare as prepare_module
 
 KINDS = ("missing", "folder", "empty", "binary")
 
-# What reads a file, {}, and which kinds of it are nothing wrong.
+# Commands that read a file, {}, and the kinds of file that are valid input.
 READ = {
     "translate -m {} hi": (),
     "translate -m MODEL -i {}": ("empty",),
@@ -57,7 +57,7 @@ READ = {
     "paper table3 tiny -o out --store {}": (),
 }
 
-# What writes a file or a folder, {}.
+# Commands that write a file or a folder, {}.
 WRITTEN = [
     "translate -m MODEL -i a.en -o {}",
     "translate -m MODEL a.html -o {}",
@@ -92,7 +92,7 @@ NO_DEVICE = [
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory, model_file):
-    """A folder with files of every kind, to be in."""
+    """Change into a folder with files of every kind."""
     folder = tmp_path_factory.mktemp("wrong")
     for ending in ("", ".toml", ".tsv", ".parquet", ".tmx", ".jsonl", ".en"):
         (folder / f"folder{ending}").mkdir()
@@ -106,11 +106,11 @@ def here(tmp_path_factory, model_file):
 
 
 def refused(here: Path, words: str) -> None:
-    """One line with a remedy, status 2, and nothing is changed or lost; prepare may leave what it goes on from."""
+    """One line with a remedy, status 2, and unchanged files; prepare may leave files for resuming."""
     before = content(here)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        patch.setattr(prepare_module, "available_cores", lambda: 1)  # processes take longer to start than all the rest
+        patch.setattr(prepare_module, "available_cores", lambda: 1)  # starting processes would take most of the time
         found = onehop(*words.split(), stdin="")
     after, finished = content(here), (here / "out" / "model.safetensors").exists()
     for left in here.glob("out*"):
