@@ -30,17 +30,17 @@ def test_existing_paths_are_files_and_other_words_text(here):
     assert onehop("house", "--text").stdout_bytes != f"{text}\r\n".encode()
 
 
-def told(result):
-    """What is said beside warnings, of which an untrained model gives some."""
+def messages(result):
+    """The messages besides warnings, which a model with random weights causes."""
     assert (result.stdout, result.exit_code) == ("", 0)
     return [line for line in result.stderr.splitlines() if not line.startswith("onehop: ")]
 
 
-def test_files_and_folders(here):
-    assert told(onehop("a.md", "-o", "b.md")) == ["a.md", "b.md"]
-    assert told(onehop("a.md", "house", "-o", "out")) == ["a.md", "house", "out: 2 files"]
+def test_one_file_becomes_a_file_and_several_a_folder(here):
+    assert messages(onehop("a.md", "-o", "b.md")) == ["a.md", "b.md"]
+    assert messages(onehop("a.md", "house", "-o", "out")) == ["a.md", "house", "out: 2 files"]
     assert Path("out/a.md").read_text() == Path("b.md").read_text()
-    assert told(onehop("out", "-o", "more")) == ["a.md", "more"]
+    assert messages(onehop("out", "-o", "more")) == ["a.md", "more"]
     assert onehop("house", "--format", "markdown", "-o", "out2").exit_code == 0
 
 
@@ -78,4 +78,4 @@ def test_a_damaged_file_leaves_nothing_behind(here):
 
 
 def test_an_output_may_be_a_file_url(here):
-    assert told(onehop("a.md", "-o", f"file://{here}/b.md")) == ["a.md", str(here / "b.md")]
+    assert messages(onehop("a.md", "-o", f"file://{here}/b.md")) == ["a.md", str(here / "b.md")]

@@ -21,7 +21,7 @@ def done(window):
 
 
 def write(path, windows, *, stop=99, error=KeyboardInterrupt, identity=None):
-    """Translate windows into capitals, until something happens; the lines that were done before."""
+    """Translate windows into capitals until an error; return the finished lines of an earlier job."""
     skipped = []
     with ResumableFile(path, identity or {"beam": 4}) as file:
         for count, window in enumerate(file.skip_done(windows, skipped.append)):
@@ -33,7 +33,7 @@ def write(path, windows, *, stop=99, error=KeyboardInterrupt, identity=None):
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A job that has done two of three windows, and was killed while it wrote the third."""
+    """The output of a job that was killed while it wrote the third window."""
     path = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         write(path, WINDOWS, stop=2)
@@ -47,7 +47,7 @@ def test_a_stopped_job_resumes(stopped, capsys):
     assert write(stopped, WINDOWS) == [4]
     assert stopped.read_text() == "A\nB\nC\nD\nE\n"
     assert os.listdir(stopped.parent) == ["out"]
-    assert write(stopped, WINDOWS) == []  # it was complete: a new job
+    assert write(stopped, WINDOWS) == []  # a complete output starts a new job
 
 
 def test_a_partial_file_of_another_job_is_refused_and_kept(stopped):

@@ -54,7 +54,7 @@ def test_a_quality_chooses_the_model_and_the_beam(install):
 
 
 class Upper(SentenceTranslator):
-    """Translates into capitals, the n-th best with n exclamation marks; remembers what it was asked."""
+    """Translates into capitals, the n-th best with n exclamation marks, and records the texts it gets."""
 
     def __init__(self, tokenizer, answers=None):
         self.tokenizer, self.source, self.target = tokenizer, "en", "xx"
@@ -79,14 +79,14 @@ def tokenizer(model_file):
 
 @pytest.fixture(autouse=True)
 def no_second_try(monkeypatch):
-    """Capitals have no attention that would tell where a term belongs; tests/pipelines/test_tags.py has models."""
+    """This translator has no attention, so terms cannot be forced. tests/pipelines/test_tags.py tests that."""
     monkeypatch.setattr(paragraphs, "force_missing_terms", lambda translator, text, ids, translation, *_: translation)
     monkeypatch.setattr(paragraphs, "fix_article", lambda translator, text, translation, term: translation)
 
 
 @pytest.fixture
 def make(tokenizer):
-    """A paragraph translator over capitals."""
+    """Makes a paragraph translator that writes capitals."""
 
     def made(answers=None, **more):
         return ParagraphTranslator(Upper(tokenizer, answers), **{"max_length": 64, **more})
@@ -169,7 +169,7 @@ def test_an_endless_sentence_is_not_encoded_at_every_halving(make, tokenizer, mo
     line = "the old house and a bird stood there " * 500
     parts = translator.segments(line)
     assert all(len(plain(part.text)) <= 20 for part in parts)
-    assert sum(encoded) < 3 * len(line)  # halved ten times, it was encoded ten times
+    assert sum(encoded) < 3 * len(line)  # not ten times, though it is halved ten times
 
 
 def test_the_best_hypothesis_with_all_terms_is_chosen(make):
@@ -310,7 +310,7 @@ def test_loops_and_unfinished_translations_are_reported(make, monkeypatch):
         assert {k: found.details()[k] for k in changed} == changed
 
 
-def test_the_details_of_a_paragraph(make):
+def test_details_of_a_paragraph_contain_sentences_and_scores(make):
     (found,) = make(options=SearchOptions(beam=2, n_best=2)).translate(["One. Two. 😀"])
     details = found.details(2)
     assert json.loads(json.dumps(details)) == details
@@ -581,7 +581,7 @@ def test_options_reach_the_translator(here, capitals):
     assert capitals.loaded == (Path("model.safetensors").absolute(), "cpu", wanted)
 
 
-def test_json_has_alignments_on_request(here):
+def test_json_contains_alignments_on_request(here):
     arguments = [*M, "--json", "--engine", "ctranslate2", "the old house\nhttps://example.org"]
     for request in ([], ["--alignments"]):
         found = onehop(*arguments, *request)
@@ -596,7 +596,7 @@ def test_json_has_alignments_on_request(here):
     assert [target for _, target in alignment["pairs"]] == list(range(len(tokens)))
 
 
-def test_json_has_n_best(here, capitals):
+def test_json_contains_n_best_translations(here, capitals):
     found = onehop(*M, "--json", "--n-best", "2", "--beam", "3", "a contract", "--keep", "x")
     (details,) = map(json.loads, found.stdout.splitlines())
     assert [t["text"] for t in details["sentences"][0]["n_best"]] == ["A CONTRACT", "A CONTRACT!"]
@@ -673,7 +673,7 @@ def test_without_the_identifier_there_is_no_language_warning(here, capitals, mon
 # --- a pipe that waits ----------------------------------------------------------------------------------------
 
 
-def test_a_line_is_translated_before_the_next_is_sent(here):
+def test_a_line_is_translated_before_the_next_arrives(here):
     command = [sys.executable, "-m", "onehop", *M, "--beam", "1"]
     env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
@@ -698,7 +698,7 @@ def test_a_line_is_translated_before_the_next_is_sent(here):
 
 @pytest.fixture
 def two_models(here):
-    """One model as a file with a name, another in a folder with its card."""
+    """One model as a file, another in a folder with a card."""
     stored = read_model("model.safetensors")
     Path("models/other").mkdir(parents=True)
     write_model("models/first.safetensors", stored)
@@ -714,7 +714,7 @@ def test_models_are_found_by_name(two_models):
     }
     assert registry.find_model("first") == two_models / "models/first.safetensors"
     assert registry.find_model(None, target="fr") == two_models / "models/other/model.safetensors"
-    assert registry.find_model("model") == Path("model")  # a file here goes before
+    assert registry.find_model("model") == Path("model")  # a local file precedes a model of this name
     assert registry.find_model("models/other") == Path("models/other/model.safetensors")
 
 
@@ -805,7 +805,7 @@ def test_models_of_another_language_are_refused(two_models):
         registry.find_model("other", None, "de")
 
 
-def test_models_list(two_models):
+def test_models_list_shows_languages_and_damaged_files(two_models):
     Path("models/bad.safetensors").write_bytes(b"no")
     lines = onehop("models", "list").stdout.splitlines()
     assert lines[0].startswith(f"bad    {two_models}/models/bad.safetensors is ")
@@ -815,7 +815,7 @@ def test_models_list(two_models):
     ]
 
 
-def test_models_show(two_models):
+def test_models_show_prints_parameters_settings_and_card(two_models):
     shown = onehop("models", "show", "other").stdout
     stored = read_model("models/other/model.safetensors")
     count = sum(array.size for array in stored.weights().values())
@@ -827,7 +827,7 @@ def test_models_show(two_models):
     refused(onehop("models", "show", "frist"), "There is no model 'frist'. Did you mean first?")
 
 
-def test_models_write(two_models):
+def test_models_write_converts_the_number_format(two_models):
     done = onehop("models", "write", "first", "-o", "small.safetensors", "--store", "int8")
     assert done.stdout.split("  ")[-1] == "small.safetensors\n"
     assert read_model("small.safetensors") == read_model("models/first.safetensors").stored_as("int8")
@@ -839,7 +839,7 @@ def test_models_write(two_models):
 @pytest.mark.parametrize(
     ("store", "shown"), [("float32", "float32"), ("bfloat16", "bfloat16 and float32"), ("int8", "float32 and int8")]
 )
-def test_the_number_format_of_a_model(here, store, shown):
+def test_models_show_prints_the_number_format(here, store, shown):
     write_model("m.safetensors", read_model("model.safetensors").stored_as(store))
     assert f"parameters as {shown}\n" in model_to_text(Path("m.safetensors"))
 
@@ -852,7 +852,7 @@ def test_the_number_format_of_a_model(here, store, shown):
         ({"HOME": "/h"}, "/h/.local/share/onehop/models"),
     ],
 )
-def test_the_folder_of_user_models(monkeypatch, environment, folder):
+def test_the_folder_of_user_models_follows_the_environment(monkeypatch, environment, folder):
     for name in ("ONEHOP_MODELS", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
