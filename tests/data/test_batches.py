@@ -24,7 +24,7 @@ Corpus = list[tuple[Sentence, Sentence]]
 
 
 def corpus_of(lengths: list[tuple[int, int]], vocab: int = 60000) -> Corpus:
-    """Sentences of these lengths whose ids all differ, as far as the vocabulary goes."""
+    """Pairs of sentences of these lengths. Ids repeat only after the whole vocabulary."""
     ids = itertools.cycle(range(4, vocab))
     return [(list(itertools.islice(ids, s)), list(itertools.islice(ids, t))) for s, t in lengths]
 
@@ -42,7 +42,7 @@ def random_corpus(count: int, vocab: int = 60000) -> Corpus:
     return corpus_of([tuple(x) for x in np.random.default_rng(0).integers(0, 9, (count, 2)).tolist()], vocab)
 
 
-def packed_plainly(corpus: Corpus) -> dict[str, list[int]]:
+def plain_pack(corpus: Corpus) -> dict[str, list[int]]:
     return {
         "src": [i for s, _ in corpus for i in [*s, EOS]],
         "src_lengths": [len(s) + 1 for s, _ in corpus],
@@ -56,7 +56,7 @@ def as_lists(batch: Batch) -> dict[str, list[int]]:
     return {name: array.tolist() for name, array in vars(batch).items()}
 
 
-def joined(batches: list[Batch]) -> dict[str, list[int]]:
+def concatenated(batches: list[Batch]) -> dict[str, list[int]]:
     lists = [as_lists(b) for b in batches]
     return {name: [i for one in lists for i in one[name]] for name in lists[0]}
 
@@ -65,22 +65,22 @@ def joined(batches: list[Batch]) -> dict[str, list[int]]:
 def test_packing_equals_a_plain_python_reference(corpus, data):
     chosen = data.draw(st.lists(st.integers(0, len(corpus) - 1), min_size=1, max_size=20))
     batch = pack(pairs_of(corpus), np.array(chosen))
-    assert as_lists(batch) == packed_plainly([corpus[i] for i in chosen])
+    assert as_lists(batch) == plain_pack([corpus[i] for i in chosen])
     assert batch.tokens == len(batch.labels)
 
 
 @given(corpora, st.integers(10, 60), st.integers(0, 5), st.integers(0, 5))
-def test_every_pair_exactly_once_an_epoch(corpus, budget, seed, number):
+def test_every_pair_occurs_once_an_epoch(corpus, budget, seed, number):
     epoch = Epoch(pairs_of(corpus), budget, seed, number)
     assert sorted(epoch.order) == list(range(len(corpus)))
     batches = [epoch.order[first:last] for first, last in itertools.pairwise(epoch.bounds)]
     by_length = [i for batch in batches for i in sorted(batch, key=lambda i: sum(map(len, corpus[i])))]
-    assert joined(list(epoch)) == packed_plainly([corpus[i] for i in by_length])
+    assert concatenated(list(epoch)) == plain_pack([corpus[i] for i in by_length])
     assert max(len(b.src_lengths) for b in epoch) == epoch.most_sentences
 
 
 @given(corpora, st.integers(10, 60))
-def test_both_budgets_are_kept_and_used(corpus, budget):
+def test_batches_fill_both_token_budgets(corpus, budget):
     epoch = Epoch(pairs_of(corpus), budget, 1, 0)
     batches = list(epoch)
     assert all(len(b.src) <= budget and len(b.tgt) <= budget for b in batches)
@@ -126,8 +126,8 @@ def test_a_sentence_larger_than_the_budget_is_refused():
 def test_shares_of_processes_add_up_to_the_batch(corpus, of):
     batch = pack(pairs_of(corpus), np.arange(len(corpus)))
     shares = [batch.share(rank, of) for rank in range(of)]
-    assert joined(shares) == as_lists(batch)
-    # None has more than its part by more than half a sentence at either end.
+    assert concatenated(shares) == as_lists(batch)
+    # No share exceeds an equal one by more than half a sentence at either end.
     most = batch.tokens / of + int(batch.tgt_lengths.max())
     assert all(share.tokens <= most for share in shares)
 
@@ -135,15 +135,15 @@ def test_shares_of_processes_add_up_to_the_batch(corpus, of):
 def test_halves_and_parts_add_up_to_the_batch():
     corpus = random_corpus(7)
     batch = pack(pairs_of(corpus), np.arange(7))
-    assert joined(list(batch.halves())) == as_lists(batch)
+    assert concatenated(list(batch.halves())) == as_lists(batch)
     assert [len(half.src_lengths) for half in batch.halves()] == [3, 4]
-    assert as_lists(batch.part(2, 5)) == packed_plainly(corpus[2:5])
+    assert as_lists(batch.part(2, 5)) == plain_pack(corpus[2:5])
 
 
 def test_twice_repeats_every_sentence():
     corpus = random_corpus(5)
     batch = pack(pairs_of(corpus), np.arange(5))
-    assert as_lists(batch.twice()) == packed_plainly(corpus + corpus)
+    assert as_lists(batch.twice()) == plain_pack(corpus + corpus)
 
 
 # --- fixed shapes ---------------------------------------------------------------------------------------------
@@ -182,8 +182,8 @@ def test_sources_that_exceed_the_fixed_shape_are_not_padded():
         (0, 5, 256, []),
         (-3, 5, 256, []),
         (130, 5, 256, [64, 64, 2]),
-        (600, 4, 256, [150] * 4),  # longer ones where there are few
-        (600, 0, 256, [256, 256, 88]),  # too many, where there must be
+        (600, 4, 256, [150] * 4),  # longer ones if only few are allowed
+        (600, 0, 256, [256, 256, 88]),  # more than allowed if necessary
         (100, 9, 40, [40, 40, 20]),
     ],
 )

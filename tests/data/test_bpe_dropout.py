@@ -50,20 +50,20 @@ def resegment(pairs: Pairs, tokenizer: Tokenizer, dropout: float, *, epoch: int,
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_closing_ends_the_processes_and_a_running_epoch(tokenizer, pairs, processes, monkeypatch):
+def test_close_stops_the_processes_and_a_running_epoch(tokenizer, pairs, processes, monkeypatch):
     begun, go_on, ended = Event(), Event(), []
 
     def chunks(*_):
         begun.set()
         go_on.wait(60)
-        for first in range(0, 500 * 10_000, 500):  # more than anybody would wait for
+        for first in range(0, 500 * 10_000, 500):  # longer than the test could wait
             yield 0, first, pairs
 
     monkeypatch.setattr("onehop.data.bpe_dropout._chunks", chunks)
     resegmenter = Resegmenter(pairs, tokenizer, 0.1, seed=1, processes=processes)
 
     def make() -> None:
-        with pytest.raises((CancelledError, RuntimeError)):  # what is asked for, or what follows, is not made
+        with pytest.raises((CancelledError, RuntimeError)):  # neither this epoch nor the next is made
             resegmenter.epoch(0)
         ended.append(True)
 
@@ -103,7 +103,7 @@ def test_dropout_near_one_gives_characters(tokenizer):
 
 
 def test_bpe_dropout_resegments_words_at_the_expected_rate(tokenizer):
-    """With one possible merge, it is dropped with the probability that was asked for."""
+    """A single possible merge is dropped with the given probability."""
     segmenter = Segmenter(tokenizer, 0.3, "key")
     segmenter._random.seed(0)
     segmenter.priority = {"ho": 1.0}
@@ -120,13 +120,13 @@ def test_seed_and_epoch_determine_the_segmentation(tokenizer, pairs):
     assert run(1, 0) != run(2, 0)
 
 
-def test_the_number_of_processes_does_not_matter(tokenizer, pairs, monkeypatch):
+def test_the_number_of_processes_does_not_change_the_segmentation(tokenizer, pairs, monkeypatch):
     monkeypatch.setattr(bpe_dropout, "CHUNK", 100)
     one, two = (resegment(pairs, tokenizer, 0.1, seed=1, epoch=3, processes=processes) for processes in (1, 2))
     assert content(one) == content(two)
 
 
-def test_the_cache_does_not_matter(tokenizer, pairs, monkeypatch):
+def test_the_cache_does_not_change_the_segmentation(tokenizer, pairs, monkeypatch):
     usual = content(resegment(pairs, tokenizer, 0.1, seed=1, epoch=0))
     monkeypatch.setattr(bpe_dropout, "CACHED", 3)
     assert content(resegment(pairs, tokenizer, 0.1, seed=1, epoch=0)) == usual

@@ -98,7 +98,7 @@ def test_an_endless_line_is_truncated(tmp_path, monkeypatch):
     assert pairs_of(only("a.tsv", tmp_path)) == [(b"a", b"b"), (b"12345", b"7890"), (b"c", b"d")]
 
 
-def test_content_hash_knows_content_not_names(tmp_path):
+def test_the_content_hash_depends_on_content_not_on_names(tmp_path):
     (tmp_path / "a.tsv").write_bytes(TSV)
     (tmp_path / "b.tsv").write_bytes(TSV)
     (tmp_path / "c.tsv").write_bytes(TSV + b"x\ty\n")

@@ -22,7 +22,7 @@ def tokenizer():
 
 
 def given(**options: object) -> Tokenizer:
-    """A vocabulary that another program might have learned."""
+    """A vocabulary with options that onehop does not use."""
     out = io.BytesIO()
     spm.SentencePieceTrainer.Train(
         sentence_iterator=iter(LINES),
@@ -41,7 +41,7 @@ def ids_of(words: WordIds, texts: list[str]) -> list[list[int]]:
     return [np.frombuffer(ids, words.type).tolist() for ids in words.encode(texts)]
 
 
-def test_words_have_the_ids_of_the_whole_text(tokenizer):
+def test_encoding_by_words_gives_the_ids_of_the_whole_text(tokenizer):
     assert encodes_by_words(tokenizer)
     texts = [normalise(text) for text in LINES + ODD]
     assert ids_of(WordIds(tokenizer), texts) == tokenizer.encode_batch(texts)
@@ -55,7 +55,7 @@ def test_the_word_cache_is_bounded_and_does_not_change_ids(tokenizer, monkeypatc
 
 
 def test_long_words_are_not_cached(tokenizer):
-    """Without spaces a word is a whole sentence; caching those would fill the memory."""
+    """In text without spaces a word is a whole sentence, and caching sentences would fill the memory."""
     words, short, long = WordIds(tokenizer), "雨" * encode.KNOWN_LENGTH, "雨" * (encode.KNOWN_LENGTH + 1)
     assert ids_of(words, [f"{short} {long}"]) == [tokenizer.encode(f"{short} {long}")]
     assert set(words) == {short}

@@ -39,7 +39,7 @@ def reason(src: str, tgt: str, held_out: HeldOut = NOTHING_HELD_OUT, **settings:
     return PairChecks(DataSettings(**settings), held_out).reason(src, tgt)
 
 
-def test_a_good_pair_stays():
+def test_a_good_pair_is_kept():
     assert reason(ENGLISH, GERMAN) is None
 
 
@@ -67,7 +67,7 @@ def test_letters_of_any_script_count():
     assert letters_share("") == letters_share("  ") == 0.0
 
 
-def test_letters_are_those_of_str_isalpha():
+def test_letters_share_counts_like_str_isalpha():
     rng = random.Random(0)
     alphabet = "aZ 9_.-äßÉнд雨²½١\u0301\u00a0😀"
     for _ in range(300):
@@ -76,7 +76,7 @@ def test_letters_are_those_of_str_isalpha():
         assert letters_share(text) == letters / (len(text) - text.count(" "))
 
 
-def test_sides_of_the_test_set_are_left_out():
+def test_sides_of_the_test_set_are_dropped():
     held_out = held_out_sides([("It is raining again today.", "Heute regnet es schon wieder.")])
     assert reason("it is RAINING again, today!", "Noch ein Tag im Regen.", held_out) == "test"
     assert reason("Rain, rain and rain.", "Heute regnet es schon wieder", held_out) == "test"
@@ -90,7 +90,7 @@ def test_short_sides_may_occur_in_the_test_set():
     assert reason("Thank you very.", "Vielen Dank auch.", held_out) is None
 
 
-def test_ideographs_count_as_words():
+def test_each_ideograph_counts_as_a_word():
     assert side_hash("今日は雨。") is not None
     assert side_hash("雨だ。") is None
 

@@ -48,7 +48,7 @@ def test_all_weights_zero_is_refused():
     assert str(e.value) == "train.weights gives every source the weight 0. Give one of them a larger weight."
 
 
-# --- what an epoch holds --------------------------------------------------------------------------------------
+# --- the pairs of an epoch ------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 40), weights, st.integers(0, 5), st.integers(0, 30))
@@ -65,7 +65,7 @@ def test_a_source_of_weight_one_nth_is_complete_after_n_epochs(size, n, seed, fi
     part = SourcePart("a", 3, 3 + size, 1 / n)
     seen = Counter(np.concatenate([epoch_indices([part], seed, e) for e in range(first * n, (first + 1) * n)]).tolist())
     missed = size - len(seen)
-    assert missed <= 1  # a rounded border may fall into the neighbouring epoch
+    assert missed <= 1  # rounding may move one pair to the neighbouring epoch
     assert max(seen.values()) <= 2
 
 
@@ -95,9 +95,9 @@ def test_an_epoch_follows_the_weights_and_any_batch_can_be_computed_directly():
     assert epoch[3].src.tolist() == list(Epoch(pairs, 50, 1, 4))[3].src.tolist()
 
 
-def test_weights_of_one_change_nothing():
+def test_weights_of_one_keep_the_unweighted_order():
     weighted = Epoch(pairs_with([SourcePart("a", 0, 60), SourcePart("b", 60, 100)]), 50, 1, 4)
-    # The order of every run that was begun before there were weights.
+    # Runs from before weights were introduced have this order.
     assert weighted.order.tolist() == np.random.default_rng([1, 4]).permutation(100).tolist()
     assert weighted.order.tolist() == Epoch(pairs_with([]), 50, 1, 4).order.tolist()
 

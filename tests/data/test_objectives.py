@@ -50,7 +50,7 @@ def test_a_batch_of_one_token_still_has_a_label():
     assert all(masked(one, VOCAB, np.random.default_rng(seed)).tokens == 1 for seed in range(20))
 
 
-def test_translator_and_decoder_predict_the_packed_labels(batch):
+def test_translator_and_decoder_predict_every_packed_label(batch):
     for kind in (None, "decoder"):
         assert TrainingTask(ModelSettings(kind=kind), VOCAB)(batch, 1) is batch
 
@@ -79,7 +79,7 @@ def test_images_are_shifted_in_training_but_not_in_validation():
     assert all(any(np.array_equal(m[1], a) for a in allowed) for m in moved)
 
 
-def test_moving_down_lets_black_in_above():
+def test_shifting_down_fills_the_top_row_with_black():
     image = np.array([[1, 2], [3, 4]])
     assert roll(image, 1, 0).tolist() == [[0, 0], [1, 2]]
     assert roll(image, 0, -1).tolist() == [[2, 0], [4, 0]]

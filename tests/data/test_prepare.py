@@ -33,7 +33,7 @@ GERMAN = ["der", "ein", "alte", "grüne", "Haus", "Garten", "Baum", "Fluss", "si
 
 
 def sentences(n: int, seed: int = 0) -> list[tuple[str, str]]:
-    """So many different pairs."""
+    """This many distinct pairs."""
     rng = random.Random(seed)
     pairs: dict[tuple[str, str], None] = {}
     while len(pairs) < n:
@@ -63,7 +63,7 @@ def texts(store: Store, split: str) -> list[tuple[str, str]]:
 
 
 class Recorder:
-    """A progress that remembers what it was told."""
+    """Records the progress that it is given."""
 
     def __init__(self) -> None:
         self.stages: list[tuple[str, int | None, str]] = []
@@ -110,7 +110,7 @@ def test_validation_takes_no_pairs_of_mixed_files(corpus):
     assert texts(store, "valid") == texts(alone, "valid")
     assert [name for name, _ in store.sources] == ["a", "general"]
     assert set(texts(store, "train")) == {*sentences(400), *sentences(300, seed=1)} - set(texts(alone, "valid"))
-    assert "mix" not in alone.description["made_from"]["files"]  # older stores have none either
+    assert "mix" not in alone.description["made_from"]["files"]  # as in older stores
     write_tsv(corpus / "none.tsv", [("1", "2")])
     with pytest.raises(TextError, match="Of 1 training pair none is left"):
         prepare(settings("none.tsv", mix=("general.tsv",)), corpus / "other", root=corpus, processes=1)
@@ -134,7 +134,7 @@ def test_validation_pairs_are_evenly_spaced_and_at_most_a_tenth(corpus):
 
 def test_training_pairs_equal_to_validation_pairs_are_dropped(corpus):
     pairs = sentences(400)
-    pairs[0] = (pairs[5][0], "der Baum und der Fluss und der Vogel")  # pair 5 is cut off
+    pairs[0] = (pairs[5][0], "der Baum und der Fluss und der Vogel")  # pair 5 becomes a validation pair
     write_tsv(corpus / "a.tsv", pairs)
     store = prepare(settings(valid_size=40), corpus / "store", root=corpus, processes=1)
     dropped = store.report.dropped["valid"]
@@ -158,7 +158,7 @@ def test_valid_most_limits_each_validation_file(corpus):
     write_tsv(corpus / "a.tsv", [*sentences(400), long[0]])
     store = prepare(settings(valid=("v.tsv", "w.tsv"), valid_most=3), corpus / "store", root=corpus, processes=1)
     assert texts(store, "valid") == [*long[1::3], *short]
-    assert store.report.dropped["test"].count == 1  # what is not validated on is held out too
+    assert store.report.dropped["test"].count == 1  # unused validation pairs are held out too
 
 
 def test_overlong_validation_pairs_are_reported(corpus):
@@ -171,7 +171,7 @@ def test_overlong_validation_pairs_are_reported(corpus):
 
 @pytest.fixture(scope="module")
 def filtered(tmp_path_factory):
-    """A corpus in which each filter finds as many pairs as its place in the list."""
+    """A corpus from which the n-th filter drops n pairs."""
     folder = tmp_path_factory.mktemp("filtered")
     good = sentences(300)
     test = sentences(10, seed=7)
@@ -302,13 +302,13 @@ def test_the_vocabulary_is_learned_from_a_spread_sample(corpus, monkeypatch):
 
 @pytest.fixture
 def three_sources(corpus):
-    """400, 30 and 50 pairs, of which ten stand in an earlier file."""
+    """Files of 400, 30 and 50 pairs. Ten of the last are in an earlier file."""
     write_tsv(corpus / "talk-1.tsv", sentences(30, seed=5))
     write_tsv(corpus / "talk-2.tsv", [*sentences(10), *sentences(40, seed=6)])
     return corpus
 
 
-def test_the_store_knows_the_source_of_each_pair(three_sources):
+def test_the_store_records_the_source_of_each_pair(three_sources):
     chosen = settings("a.tsv", "talk-*.tsv", valid=("talk-1.tsv",))
     store = prepare(chosen, three_sources / "store", root=three_sources, processes=2)
     assert store.sources == [("a", 400), ("talk-1", 0), ("talk-2", 40)]
@@ -334,7 +334,7 @@ def test_tokenizer_weights_change_the_vocabulary_sample(three_sources, monkeypat
     chosen = replace(settings("a.tsv", "talk-*.tsv", valid=("v.tsv",)), tokenizer=learned)
     store = prepare(chosen, three_sources / "store", root=three_sources, processes=1)
     from_a, from_talk = ({src for src, _ in sentences(*of)} for of in ((400,), (30, 5)))
-    # 100 · 40 / 70 of the first, and all that the second has.
+    # 100 · 40 / 70 pairs of the first source, and all pairs of the second.
     assert (len(seen), len(from_a & set(seen)), len(from_talk & set(seen))) == (174, 57, 30)
     assert store.description["made_from"]["tokenizer"]["weights"] == {"a": 0.1, "talk-2": 0}
 
@@ -445,7 +445,7 @@ def test_a_folder_that_also_holds_a_run_is_not_replaced(corpus):
     assert (corpus / "store" / "run.json").exists()
 
 
-def test_a_foreign_folder_is_never_touched(corpus):
+def test_a_folder_of_other_files_is_never_changed(corpus):
     (corpus / "mine").mkdir()
     (corpus / "mine" / "precious").write_text("x")
     with pytest.raises(StoreError, match=r"mine exists and is not a token store\. Give another folder with -o\."):
@@ -481,7 +481,7 @@ def test_an_error_leaves_no_process_and_no_open_file(corpus, stage):
             if self.at == stage:
                 raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt) as held:  # with the frames that it came through
+    with pytest.raises(KeyboardInterrupt) as held:  # this keeps the frames of the traceback alive
         prepare(settings(), corpus / "store", root=corpus, processes=2, progress=Failing())
     assert held.value.__traceback__ is not None
     assert active_children() == []
@@ -537,7 +537,7 @@ def command(folder: Path, processes: int = 1, events: int = -1) -> list[str]:
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """A folder with the text and the store that an undisturbed process makes of it."""
+    """A folder with the text, and the store that an uninterrupted process makes of it."""
     folder = tmp_path_factory.mktemp("reference")
     write_tsv(folder / "a.tsv", sentences(LARGE))
     subprocess.run(command(folder), check=True)
@@ -557,7 +557,7 @@ def test_torch_is_not_needed_and_two_processes_make_the_same_bytes(reference, fr
 
 # Events: a stage begins (1, 5, 6), a chunk is done (2 to 4, 7 to 9).
 @pytest.mark.parametrize("events", [2, 4, 7, *(pytest.param(event, marks=pytest.mark.slow) for event in (0, 3, 5, 8))])
-def test_killed_at_a_stage_and_started_again_it_ends_with_the_same_bytes(reference, fresh, events):
+def test_a_preparation_killed_at_any_stage_resumes_with_the_same_bytes(reference, fresh, events):
     killed = subprocess.run(command(fresh, events=events), check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not (fresh / "store").exists()
@@ -573,7 +573,7 @@ def test_killed_at_a_stage_and_started_again_it_ends_with_the_same_bytes(referen
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_killed_at_random_moments_it_ends_with_the_same_bytes(reference, fresh):
+def test_a_preparation_killed_at_random_moments_resumes_with_the_same_bytes(reference, fresh):
     rng = random.Random(os.getpid())
     for _ in range(20 if LONG else 3):
         process = subprocess.Popen(command(fresh, processes=2), stderr=subprocess.DEVNULL)
@@ -584,7 +584,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bytes(reference, fresh):
     assert files_of(fresh / "store") == files_of(reference / "store")
 
 
-def test_a_run_stopped_before_the_rename_only_renames(corpus, monkeypatch):
+def test_a_preparation_stopped_before_the_rename_only_renames(corpus, monkeypatch):
     def stop(work, out):
         raise KeyboardInterrupt
 
@@ -597,7 +597,7 @@ def test_a_run_stopped_before_the_rename_only_renames(corpus, monkeypatch):
     assert recorder.stages == []
 
 
-def test_other_settings_do_not_use_what_a_killed_run_left(reference, fresh):
+def test_other_settings_do_not_use_files_of_a_killed_preparation(reference, fresh):
     subprocess.run(command(fresh, events=7), check=False)
     other = Settings(
         tokenizer=TokenizerSettings(vocab_size=420), data=DataSettings(train=("a.tsv",), language=False, valid_size=7)

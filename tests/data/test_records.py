@@ -61,7 +61,7 @@ def as_parquet(content: pyarrow.Table) -> bytes:
 
 
 def write_dataset(folder: Path, *shards: pyarrow.Table) -> None:
-    """As `datasets.Dataset.save_to_disk` lays it out."""
+    """Write a folder like `datasets.Dataset.save_to_disk`."""
     folder.mkdir(parents=True)
     names = [f"data-{i:05d}-of-{len(shards):05d}.arrow" for i in range(len(shards))]
     for name, shard in zip(names, shards, strict=True):
@@ -98,7 +98,7 @@ def written(name: str, pairs) -> bytes:
 
 @pytest.fixture(scope="module")
 def from_tsv(tmp_path_factory):
-    """The hash of the store that a TSV makes."""
+    """The hash of the store made from a TSV file."""
     folder = tmp_path_factory.mktemp("tsv")
     write_tsv(folder / "a.tsv", sentences(400))
     return prepare(settings(), folder / "store", root=folder, processes=1).hash
@@ -277,7 +277,7 @@ def test_missing_pyarrow_is_named(tmp_path, monkeypatch):
 
 
 def test_tables_are_read_in_batches_of_rows(tmp_path, monkeypatch):
-    """Also where a file was written as one batch."""
+    """Even if the file was written as one batch."""
     monkeypatch.setattr(records, "ROWS", 10)
     pairs = sentences(100)
     (tmp_path / "a.parquet").write_bytes(as_parquet(table(pairs)))

@@ -190,7 +190,7 @@ def test_concurrent_writes_leave_one_complete_file(tmp_path, monkeypatch):
 
     def meanwhile(descriptor: int) -> None:
         sync(descriptor)
-        monkeypatch.setattr(os, "fsync", sync)  # only once, before the own file is renamed
+        monkeypatch.setattr(os, "fsync", sync)  # restored by its first call, before the rename
         subprocess.run([sys.executable, "-c", other, str(file)], check=True)
         assert file.read_bytes() == b"other"
 
@@ -217,5 +217,5 @@ def test_the_temporary_file_of_a_killed_process_is_removed_by_the_next_write(tmp
     for name in names[1:]:
         os.utime(tmp_path / name, (0, 0))
     write_whole(tmp_path / "a.json", b"whole")
-    # One that is written just now stays, and so does what belongs to other files.
+    # A temporary file that is being written is kept, and so are those of other files.
     assert {file.name for file in tmp_path.iterdir()} == {"a.json", names[0], names[2], names[3]}
