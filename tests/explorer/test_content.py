@@ -29,7 +29,7 @@ from onehop.pipelines.route import identifier
 # --- the worked example
 
 
-def test_the_worked_example_has_the_numbers_that_its_matrices_give():
+def test_the_worked_example_has_the_expected_numbers():
     steps = worked_example()["steps"]
     golden = {
         "q": [[0.8, 1.0, 1.2], [0.5, 0.7, 0.9]],
@@ -110,7 +110,7 @@ def test_traces_are_cached(explorer, monkeypatch):
     assert explorer.trace(TEXT) == first
 
 
-def test_a_variant_says_whether_the_translation_is_still_the_same(explorer):
+def test_a_variant_says_whether_the_translation_changed(explorer):
     plain = json.loads(explorer.trace(TEXT))["target"]["text"]
     for entry in explorer.about()["edits"]:
         found = explorer.variant_or_error(TEXT, entry["edits"][0])

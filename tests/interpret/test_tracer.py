@@ -30,7 +30,7 @@ HOSTILE = {
     "right to left": "הבית הישן \u202eesuoh eht\u202c البيت",
     "zero width": "\u200b\u200c\u200d\u2060\ufeff",
     "controls": "the\x00 \x1b[31mhouse\x07\u2028bird",
-    "half a pair": "the \ud83d house",
+    "lone surrogate": "the \ud83d house",
 }
 
 
