@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -244,7 +244,7 @@ class Application:
         service = await self.service_for(body, [body.text])
         terms = Terms(formality=body.formality)
         options = TranslateOptions(search=body.options(), terms=terms, prefixes=[body.prefix])
-        events = service.stream(body.text, options)
+        events = self.with_sizes(request, body.text, service.stream(body.text, options))
         first = await anext(events)
         self.log_sizes(request, [body.text], [])
         languages = {"source": service.source, "target": service.target}
@@ -356,6 +356,16 @@ class Application:
             )
             raise Problem(400, f"{what} Give source if it is in one of {', '.join(sorted(possible))}.")
         return next(iter(possible), "auto")
+
+    async def with_sizes(
+        self, request: Request, text: str, events: AsyncGenerator[dict[str, Any]]
+    ) -> AsyncGenerator[dict[str, Any]]:
+        """The events of a stream. The last one adds the sizes to the access log."""
+        async with aclosing(events):
+            async for event in events:
+                if "translation" in event:
+                    self.log_sizes(request, [text], [event["translation"]])
+                yield event
 
     def log_sizes(self, request: Request, texts: Sequence[str], results: Sequence[Result]) -> None:
         """Add sizes to the access log, and texts only with log_texts."""

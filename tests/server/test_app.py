@@ -890,6 +890,16 @@ def test_the_log_contains_texts_only_on_request(translator):
     assert json.loads(open_.log[0])["texts"] == ["the old house"]
 
 
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_log_counts_the_sentences_of_a_stream(translator, beam):
+    server = Server(translator, log_texts=True)
+    told = list(events(server.post("/v1/stream", {"text": TEXT, "beam": beam})))
+    translation = told[-1][1]["translation"]
+    line = json.loads(server.log[0])
+    assert line["sentences"] == len(translation["sentences"]) > 1
+    assert line["translations"] == [translation["text"]]
+
+
 def test_the_log_escapes_control_characters(translator):
     server, hostile = Server(translator, log_texts=True), "the\x1b[2J\x9b2J\x7f\u202ehouse\u2028"
     server.post("/v1/translate", {"texts": [hostile]})
