@@ -21,7 +21,10 @@ CHECKSUM = "crc32"
 def write_arrays(arrays: Arrays, file: Path, metadata: Mapping[str, str] | None = None) -> None:
     """A safetensors file with a checksum over its arrays and metadata."""
     described = dict(metadata or {})
+    file.touch()
+    mode = file.stat().st_mode
     save_file(arrays, file, {**described, CHECKSUM: _arrays_checksum(arrays, described)})
+    file.chmod(mode)  # safetensors replaces it with a file that only its owner may read
 
 
 def read_arrays(file: Path) -> Arrays:

@@ -59,6 +59,12 @@ def test_a_checkpoint_round_trips(tmp_path):
         assert all(np.array_equal(old[name], new[name]) for name in old)
 
 
+def test_a_checkpoint_has_the_permissions_of_any_new_file(tmp_path):
+    (tmp_path / "any").touch()
+    checkpoint_arrays.write_arrays({"a": np.ones(1)}, tmp_path / "arrays")
+    assert (tmp_path / "arrays").stat().st_mode == (tmp_path / "any").stat().st_mode
+
+
 def test_old_checkpoints_and_optimizer_states_are_removed(tmp_path):
     run = saved(tmp_path, 10, 20, 30, 40, keep=3)
     assert run.steps() == [20, 30, 40]
