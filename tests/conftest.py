@@ -141,10 +141,10 @@ def digits(tmp_path_factory):
 def model_file(tmp_path_factory):
     """The file of a small model with random weights, which are always the same."""
     import torch
+    from stored_models import stored_model
 
-    from onehop.config import ModelSettings, Settings, TokenizerSettings
+    from onehop.config import ModelSettings, TokenizerSettings
     from onehop.model.transformer import Transformer
-    from onehop.storage.model_file import StoredModel
     from onehop.storage.model_io import write_model
     from onehop.text.tokenizer import Tokenizer
 
@@ -154,18 +154,8 @@ def model_file(tmp_path_factory):
         n_encoder_layers=1, n_decoder_layers=2, d_model=16, d_ff=32, n_heads=2, dropout=0.0, max_length=64
     )
     torch.manual_seed(0)
-    weights = Transformer(model, tokenizer.vocab_size).state_dict()
-    stored = StoredModel(
-        settings=Settings(model=model),
-        tokenizer=tokenizer.model,
-        source="en",
-        target="de",
-        provenance={},
-        tensors={name: tensor.numpy() for name, tensor in weights.items()},
-    )
     file = tmp_path_factory.mktemp("model") / "model.safetensors"
-    write_model(file, stored)
-    return file
+    return write_model(file, stored_model(Transformer(model, tokenizer.vocab_size), tokenizer))
 
 
 @pytest.fixture

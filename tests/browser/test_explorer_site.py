@@ -14,10 +14,11 @@ import torch
 from explorer_page import FIGURES, opened_apart, settled
 from playwright.sync_api import expect
 from safetensors.torch import save
+from stored_models import stored_model
 from torch import nn
 
 import onehop
-from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.config import ModelSettings, TokenizerSettings
 from onehop.errors import OnehopError
 from onehop.explorer.content import Explorer
 from onehop.explorer.site import tokenizer_rules, write_site
@@ -26,7 +27,6 @@ from onehop.interpret.trace_file import unpack
 from onehop.interpret.tracer import Tracer
 from onehop.model.transformer import Transformer
 from onehop.pipelines.confidence import DOUBTFUL, WEIGHTS, confidence
-from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.number_formats import Int8Rows, convert, to_float32
 from onehop.text.tokenizer import Tokenizer
@@ -64,15 +64,7 @@ def model_of(kind: str, folder: Path) -> Path:
             nn.init.normal_(parameter, mean=0.5, std=0.5)
     with torch.no_grad():  # what is likely is plainly so: of two equally good outputs either may be found
         (model.embedding if model.output is None else model.output).weight.mul_(4.0)
-    stored = StoredModel(
-        settings=Settings(model=model.settings),
-        tokenizer=tokenizer.model,
-        source="en",
-        target="de",
-        provenance={},
-        tensors={name: tensor.detach().numpy() for name, tensor in model.state_dict().items()},
-    )
-    return write_model(folder / f"{kind}.safetensors", stored, store=store)
+    return write_model(folder / f"{kind}.safetensors", stored_model(model, tokenizer), store=store)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

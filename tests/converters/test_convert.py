@@ -18,9 +18,10 @@ import torch
 import transformers
 from command_line import onehop
 from sentence_pieces import learn_pieces
+from stored_models import stored_model
 
 from onehop.cli import translate as verbs
-from onehop.config import ModelSettings, Settings, TokenizerSettings
+from onehop.config import ModelSettings, TokenizerSettings
 from onehop.converters import convert, ctranslate2, huggingface, parity
 from onehop.converters.convert import export, import_folder
 from onehop.converters.huggingface import HuggingFace
@@ -34,7 +35,6 @@ from onehop.decoding.torch_engine import CachedStep, padded
 from onehop.errors import ExportError, MissingPackageError, OnehopError
 from onehop.model.transformer import Tokens, Transformer
 from onehop.pipelines.load import model_of
-from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.run_folder import read_metrics
 from onehop.text.tokenizer import EOS, PAD, Tokenizer
@@ -73,15 +73,7 @@ def write_random(file: Path, seed: int = 396, **changes) -> Path:
         randomise(model.named_parameters(), table, model.decoder.layers[-1].feed_add_norm.norm.weight, EOS)
         table[:EOS] *= 0.05  # special tokens, and below single bytes, become improbable
         table[EOS + 1 : 260] *= 0.05
-    stored = StoredModel(
-        settings=Settings(model=settings),
-        tokenizer=tokenizer.model,
-        source="en",
-        target="de",
-        provenance={},
-        tensors={name: tensor.numpy() for name, tensor in model.state_dict().items()},
-    )
-    write_model(file, stored)
+    write_model(file, stored_model(model, tokenizer))
     return file
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 from long_tests import LONG, LONG_ONLY, long_only
+from stored_models import stored_model
 
-from onehop.config import ModelSettings, Settings, TokenizerSettings, with_changes
+from onehop.config import ModelSettings, TokenizerSettings, with_changes
 from onehop.data.prepare import prepare
 from onehop.decoding import ctranslate2_engine
 from onehop.decoding import engine as engine_module
@@ -28,7 +29,6 @@ from onehop.pipelines import sentence_translator as module
 from onehop.pipelines.sentence_translator import SentenceTranslator, Translation
 from onehop.storage import cache
 from onehop.storage.ctranslate2_format import CONVERTER
-from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.registry import installed
 from onehop.text.tokenizer import Tokenizer
@@ -55,15 +55,7 @@ def random_model(tmp_path_factory):
         shape = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4}
         settings = ModelSettings(**{**shape, "max_length": 128, **changes})
         torch.manual_seed(1)
-        weights = Transformer(settings, tokenizer.vocab_size).state_dict()
-        stored = StoredModel(
-            settings=Settings(model=settings),
-            tokenizer=tokenizer.model,
-            source="en",
-            target="de",
-            provenance={},
-            tensors={name: tensor.numpy() for name, tensor in weights.items()},
-        )
+        stored = stored_model(Transformer(settings, tokenizer.vocab_size), tokenizer)
         return write_model(tmp_path_factory.mktemp("random") / "model", stored)
 
     return make

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 from command_line import onehop
+from stored_models import stored_model
 
-from onehop.config import ModelSettings, Settings, load_settings
+from onehop.config import ModelSettings, load_settings
 from onehop.data.objectives import MASK, N_SPECIAL
 from onehop.errors import TextError
 from onehop.evaluation.masked_language_model import EVERY, MaskedTokens, Recall, recall_of, whole_words
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
-from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import write_model
 from onehop.text.tokenizer import EOS, Tokenizer
 
@@ -89,16 +89,7 @@ def test_the_report_shows_shares_of_masked_pieces_and_words():
 
 def test_evaluate_reports_the_recall_of_an_encoder(model, tmp_path):
     encoder, tokenizer = model
-    weights = {name: tensor.numpy() for name, tensor in encoder.state_dict().items()}
-    stored = StoredModel(
-        settings=Settings(model=SIZES),
-        tokenizer=tokenizer.model,
-        source="en",
-        target="en",
-        provenance={},
-        tensors=weights,
-    )
-    file = write_model(tmp_path / "encoder", stored)
+    file = write_model(tmp_path / "encoder", stored_model(encoder, tokenizer, target="en"))
     (tmp_path / "held.txt").write_text("\n".join(TEXTS))
     (tmp_path / "empty.txt").write_text("\n \n")
     words = ["evaluate", "-m", str(file), "--text", str(tmp_path / "held.txt")]
