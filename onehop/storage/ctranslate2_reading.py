@@ -66,7 +66,7 @@ def read_variables(data: bytes, name: str) -> tuple[str, dict[str, Array]]:
             if key not in variables:
                 raise ExportError(f"{name} names {key!r}, which is missing.", _DAMAGED)
             variables[alias] = variables[key]
-            if f"{key}_scale" in variables:  # a weight's scale goes with it
+            if f"{key}_scale" in variables:  # the alias shares the scale, too
                 variables[f"{alias}_scale"] = variables[f"{key}_scale"]
     return specification, variables
 

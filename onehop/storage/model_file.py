@@ -67,7 +67,7 @@ class StoredModel:
 
 
 def canonical(value: Any) -> str:
-    """JSON that is the same text for the same value."""
+    """Deterministic JSON: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 

@@ -74,7 +74,7 @@ def installed() -> dict[str, Path]:
 
 
 def _in_folders() -> dict[str, Path]:
-    """Models in our own folders, found without listing all packages."""
+    """Models in the user's folder and in this package, found without listing all packages."""
     models: dict[str, Path] = {}
     for folder in (user_folder(), package_folder()):
         for file in sorted(folder.glob(f"*{SUFFIX}")):
@@ -133,7 +133,7 @@ def find_model(
 
 
 def _of_quality(path: Path, quality: Quality, *, named: bool) -> Path:
-    """The small form of a model, or the full one; another model never stands in for it."""
+    """The small form of a model, or the full one; it is never replaced by another model."""
     if quality not in get_args(Quality):
         raise SettingsError(f"There is no quality {quality!r}.", "Give best or fast.")
     name = short_name(path)
@@ -196,7 +196,7 @@ def _chosen_model(source: str | None, target: str | None) -> Path:
 
 
 def _own_default() -> Path | None:
-    """en-de, if it is a translator and in a folder of ours: then no other model need be looked at."""
+    """en-de, if it is a translator in the user's folder or this package: then no other model is searched."""
     path = _in_folders().get(DEFAULT)
     with suppress(OnehopError):
         if path and describe(path).kind is None:

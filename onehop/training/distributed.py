@@ -160,7 +160,8 @@ def _shard_layers(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, Layer):
             fully_shard(module)
-    # The last ones too: weights still gathered after a validation would hide those that the optimizer knows.
+    # By default FSDP keeps the root's weights gathered after a forward pass. After a validation, the model would then
+    # hold these instead of the shards that the optimizer updates.
     fully_shard(model, reshard_after_forward=True)
 
 

@@ -192,7 +192,7 @@ def _entries_of(
 
 
 def _check_language(store: Store) -> None:
-    """Refuse text of which much is in other languages than the model's, such as swapped columns."""
+    """Refuse text that is largely in other languages than the model's, for example with swapped columns."""
     report = store.report
     wrong = report.dropped["language"].count
     if wrong > _WRONG_LANGUAGE * report.read:
