@@ -1,4 +1,4 @@
-"""What the tests of the explorer's page share: its figures, how a page is opened, and how its tables are read."""
+"""Helpers for tests of the explorer's page: its figures, opening a page, reading its tables."""
 
 import contextlib
 import io
@@ -11,12 +11,12 @@ from playwright.sync_api import expect
 
 from onehop.interpret.tracer import Tracer
 
-# The machine may be busy; what never comes fails all the same.
+# The machine may be busy.
 expect.set_options(timeout=60_000)
 
 TEXT = "the old house saw it"
 TOKENS = "[role=radio][data-index='{}']"
-# By their numbers in the specification; some have several parts.
+# Figures by their number. Some numbers have several figures.
 IN_ORDER = (
     *("embeddings", "projections", "scores", "divisor", "dimension", "blend", "matrix"),
     *("heads", "arcs", "positions", "paths", "mask", "machine", "residual"),
@@ -27,14 +27,14 @@ MORE = {"lookup": 26, "patches": 26, "decides": 21, "neurons": 13, "lens": 15}
 FIGURES = {name: item for item, name in enumerate(IN_ORDER, 1)} | MORE
 
 
-_idle_tabs = weakref.WeakKeyDictionary()  # of each browser, by whether they are offline
+_idle_tabs = weakref.WeakKeyDictionary()  # browser → the idle tab for online or offline pages
 
 
 @contextlib.contextmanager
 def opened(browser, place, *, width=1280, offline=False, **media):
-    """The page in a new tab beside the last one, whose process has its scripts compiled: that halves the time.
+    """The page in a new tab beside the last one. Its process has the scripts compiled, which halves the time.
 
-    `media`: what `emulate_media` takes, such as color_scheme.
+    `media`: arguments of `emulate_media`, such as color_scheme.
     """
     tabs = _idle_tabs.setdefault(browser, {})
     last = tabs.pop(offline, None)
@@ -49,7 +49,7 @@ def opened(browser, place, *, width=1280, offline=False, **media):
         settled(page)
         yield page
         page.evaluate("localStorage.clear()")
-    if offline in tabs:  # a page that was opened while this one was
+    if offline in tabs:  # another page was opened meanwhile
         context.close()
     else:
         tabs[offline] = page
@@ -57,7 +57,7 @@ def opened(browser, place, *, width=1280, offline=False, **media):
 
 @contextlib.contextmanager
 def opened_apart(browser, place, *, wait=True):
-    """The page in a context of its own: nothing is cached, nothing is left."""
+    """The page in a new context without cache."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     with _watched(page, offline=False):
@@ -70,7 +70,7 @@ def opened_apart(browser, place, *, wait=True):
 
 @contextlib.contextmanager
 def _watched(page, offline):
-    """The page's scripts may not fail and, offline, may not even ask."""
+    """Fail if a script of the page fails or, offline, sends a request."""
     errors = []
     page.set_default_timeout(60_000)
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -82,7 +82,7 @@ def _watched(page, offline):
 
 
 def needed_width(page):
-    """The width that the page needs. The browser skips figures out of sight, so all of them are laid out for it."""
+    """The width that the page needs, with all figures laid out. The browser would skip those out of sight."""
     return page.evaluate("""() => {
       const root = document.documentElement;
       root.setAttribute("data-every-height", "");
@@ -112,7 +112,7 @@ def in_sight(page, name):
 
 
 def picture_of(page, element):
-    """A screenshot of an element. All figures are laid out for it: heights that settle meanwhile would move it away."""
+    """A screenshot of an element, with all figures laid out. Otherwise changing heights could move the element."""
     page.evaluate("document.documentElement.setAttribute('data-every-height', '')")
     picture = Image.open(io.BytesIO(element.screenshot())).convert("RGB")
     page.evaluate("document.documentElement.removeAttribute('data-every-height')")
@@ -120,7 +120,7 @@ def picture_of(page, element):
 
 
 def shown_rows(page, name):
-    """A figure's table as it stands in the page: names as text, numbers with all their digits."""
+    """A figure's table on the page: names as text, numbers with all digits."""
     button = figure(page, name).locator("[data-tool=table]")
     if button.get_attribute("aria-expanded") == "false":
         button.click()
@@ -138,7 +138,7 @@ def open_all_tables(page):
 
 
 def python_rows(page, name, tracer):
-    """What "copy as Python" gives, run."""
+    """The rows computed by the code of "copy as Python"."""
     names: dict = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Tracer, "load", classmethod(lambda cls, path: tracer))

@@ -1,8 +1,8 @@
-"""The types and shapes in signatures are checked by beartype and jaxtyping, in a way that tests can afford.
+"""Checks the types and shapes in signatures with beartype and jaxtyping, fast enough for all tests.
 
-jaxtyping's own decorator checks every argument twice and binds every call to its signature, with or without shapes: a
-search on a CPU took six times as long. Here a function is checked once by beartype. One with shapes is called in a
-context of its own, in which an axis has one size.
+jaxtyping's own decorator checks every argument twice and binds every call to its signature, even without shapes. A
+search on a CPU took six times as long. Here beartype checks each call once. A function with shapes is called in a
+jaxtyping context, in which an axis has one size.
 """
 
 import functools
@@ -35,7 +35,7 @@ def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
             thing.__init__ = quick(thing.__init__, typechecker=typechecker)
         return thing
     if "<locals>" in thing.__qualname__:
-        return thing  # made anew in every call: to decorate it takes longer than to call it
+        return thing  # decorating it in every call would take longer than calling it
     checked, shaped = None, False
 
     @functools.wraps(thing)
@@ -43,10 +43,10 @@ def quick(thing: Any = None, *, typechecker: Callable[[Any], Any]) -> Any:
         nonlocal checked, shaped
         if jaxtyping.config.jaxtyping_disable:
             return thing(*args, **kwargs)
-        if checked is None:  # the first call: most functions of a module are never called in one run
+        if checked is None:  # decorated at the first call, because a run calls few functions of a module
             annotations = thing.__annotations__.values()
-            # jaxtyping's own decorator knows names that only a type checker imports. beartype would also check what a
-            # generator yields, after the context of its call has ended.
+            # jaxtyping's own decorator resolves names that are imported only for type checkers. beartype would check
+            # the items of a generator after the context of its call has ended.
             if inspect.isgeneratorfunction(thing) or any(map(is_quoted, annotations)):
                 checked = thorough(thing, typechecker=typechecker)
             else:

@@ -11,7 +11,7 @@ CUT = "embedding.weight"
 
 
 def write_shards(path, model, count=4, *, store=None, cut_at=10):
-    """The files, the first with the given name; the embedding is cut between two of them after `cut_at` rows."""
+    """Write the files, the first under this name; return them. The embedding is cut after `cut_at` rows."""
     model = model if store is None else model.stored_as(store)
     content, arrays = content_of(model), to_arrays(model)
     digest, parts = content_hash(content, arrays), [{} for _ in range(count)]
