@@ -22,6 +22,11 @@ from onehop.server.settings import ServerSettings
 MODEL_NAME = "small"
 
 
+def refused(answer, status, sentence):
+    """Assert that an answer is this error."""
+    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
+
+
 class Server:
     """An application and its client. Each translator is a model."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import onehop
+from command_line import onehop, refused
 from sharded import write_shards
 
 from onehop.cli import doctor, line_filter, translate
@@ -30,11 +30,6 @@ from onehop.text.tokenizer import Tokenizer
 
 GERMAN = "Dies ist gewiss kein englischer Satz, oder doch?"
 ENGLISH = "This surely is an English sentence, and long."
-
-
-def refused(result, message):
-    assert result.stderr == f"onehop: {message}\n"
-    assert result.exit_code == 2
 
 
 def test_a_quality_chooses_the_model_and_the_beam(install):

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.mmap_dict import MmapedDict
-from serving import MODEL_NAME, Looks, Server
+from serving import MODEL_NAME, Looks, Server, refused
 
 from onehop.decoding.options import SearchOptions
 from onehop.explorer.html import assets
@@ -53,10 +53,6 @@ def translator(model_file):
 @pytest.fixture(scope="module")
 def server(translator):
     return Server(translator)
-
-
-def refused(answer, status, sentence):
-    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
 
 
 def offline(translator, text, **options):
@@ -554,7 +550,7 @@ def replaced(file):
 
 
 @pytest.mark.parametrize("change", [os.unlink, replaced])
-def test_a_model_file_that_changes_is_not_mixed_with_what_was_loaded(own_file, change):
+def test_a_changed_model_file_is_not_mixed_with_the_loaded_model(own_file, change):
     explorers = Explorers.of([own_file], "cpu", [describe(own_file).hash])
     server = Server(SentenceTranslator.load(own_file, "cpu", compute="float32", threads=1), explorers=explorers)
     change(own_file)
@@ -954,7 +950,7 @@ def test_a_stream_has_one_time_limit_from_its_request_on(translator, monkeypatch
     assert asked[0] < 7  # the time before the first event counts
 
 
-def test_without_torch_what_needs_it_is_refused(translator, monkeypatch):
+def test_without_torch_options_that_need_it_are_refused(translator, monkeypatch):
     from onehop.server import service
 
     monkeypatch.setattr(service, "is_installed", lambda name: False)

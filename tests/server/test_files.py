@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
-from serving import MODEL_NAME, Server
+from serving import MODEL_NAME, Server, refused
 
 from onehop.pipelines.documents import read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
@@ -49,10 +49,6 @@ def send(server, data, name, path="/translate_file", form=LIBRE, **more):
 
 def own(server, data, name, **more):
     return send(server, data, name, path="/v1/translate_file", **more)
-
-
-def refused(answer, status, sentence):
-    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
 
 
 def offline(pipeline, data, name):

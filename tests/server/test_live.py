@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 
 import httpx
 import pytest
+from command_line import refused
 from libretranslatepy import LibreTranslateAPI
 from serving import Process
 from typer.testing import CliRunner
@@ -375,11 +376,6 @@ def test_workers_end_when_their_parent_is_killed(model_file, expected, tmp_path)
 
 
 # --- the command ----------------------------------------------------------------------------------------------
-
-
-def refused(result, message):
-    assert result.stderr == f"onehop: {message}\n"
-    assert result.exit_code == 2
 
 
 def onehop(*args):

@@ -5,7 +5,7 @@ import json
 from copy import copy
 
 import pytest
-from serving import Looks, Server
+from serving import Looks, Server, refused
 
 from onehop.decoding.options import SearchOptions
 from onehop.pipelines.glossary import Term, Terms
@@ -51,10 +51,6 @@ def translate_through_english(translators, text, terms=None, **options):
         for t in (first, second)
     ]
     return PivotTranslator(*legs, terms or Terms()).translate([text])[0]
-
-
-def refused(answer, status, sentence):
-    assert (answer.status_code, answer.json()) == (status, {"error": sentence})
 
 
 def chosen(server, **body):
