@@ -114,7 +114,7 @@ GERMAN = {"the": "das", "old": "alte", "house": "Haus", "I": "ich", "have": "hab
         ("the\n<b>old</b>\n\thouse\n", "das <b>alte</b> Haus\n"),
     ],
 )
-def test_markup_stays_where_it_belongs(html, expected):
+def test_tags_and_entities_are_kept_around_translated_words(html, expected):
     assert translated(html, GERMAN) == expected
 
 

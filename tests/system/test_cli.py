@@ -569,7 +569,7 @@ def test_ctrl_c_while_modules_are_imported_leaves_no_traceback(tmp_path):
         assert running.stderr.read() == b""
 
 
-def test_sigterm_keeps_what_was_translated(model_file, tmp_path):
+def test_sigterm_keeps_translated_lines(model_file, tmp_path):
     out = tmp_path / "out.de"
     command = [*ONEHOP, "translate", "-m", str(model_file), "-i", "-", "-o", str(out)]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -83,7 +83,7 @@ def test_a_shape_in_the_file_is_skipped_and_a_failed_one_tried_again(benchmark, 
         benchmark.main([*command, "--peer-mode", "max-autotune"])
 
 
-def test_a_peer_that_fails_costs_no_other_figures(benchmark, in_this_process, tmp_path, monkeypatch):
+def test_a_failed_peer_does_not_affect_other_figures(benchmark, in_this_process, tmp_path, monkeypatch):
     def broken(settings, vocabulary):
         raise RuntimeError("not here")
 

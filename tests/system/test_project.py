@@ -44,7 +44,7 @@ def test_without_beartype_tests_run_unchecked_and_say_so():
     assert "NOTE: types and shapes were not checked. Install beartype" in done.stdout
 
 
-def test_gpu_tests_without_a_gpu_say_what_they_need():
+def test_gpu_tests_without_a_gpu_name_their_requirements():
     done = run_pytest("-m", "gpu", "tests/training/test_step.py", TRITON_INTERPRET="1", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR, done.stdout + done.stderr
     assert "sees no GPU. These tests need an NVIDIA GPU" in done.stderr

@@ -45,12 +45,12 @@ def french(modules):
 # --- the sentences --------------------------------------------------------------------------------------------
 
 
-def test_the_file_is_what_the_generator_makes(made):
+def test_the_file_equals_the_generators_output(made):
     assert made.FILES["de"].read_text(encoding="utf-8") == made.to_text(made.make())
     assert made.read() == made.make()
 
 
-def test_the_french_file_is_what_its_generator_makes(made, french):
+def test_the_french_file_equals_its_generators_output(made, french):
     assert made.FILES["fr"].read_text(encoding="utf-8") == made.to_text(french.make())
     assert made.read("fr") == french.make()
 

@@ -114,7 +114,7 @@ def test_the_token_budget_fits_into_half_of_the_free_memory(monkeypatch, memory)
 # --- the dry run ----------------------------------------------------------------------------------------------
 
 
-def test_a_plan_says_what_the_training_will_do(digits, monkeypatch):
+def test_a_plan_has_sizes_steps_and_time_of_the_training(digits, monkeypatch):
     monkeypatch.setattr(estimate_module, "measured_peak", lambda device: 1e9)
     settings, store = with_changes(digits[0], ["train.accumulate=2", "train.steps=100"]), digits[1]
     pairs = store.pairs("train")

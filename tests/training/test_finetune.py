@@ -173,7 +173,7 @@ def test_an_imported_model_takes_its_languages_from_the_names(model, files, tmp_
 # --- a dry run ------------------------------------------------------------------------------------------------
 
 
-def test_a_dry_run_says_what_would_be_done_and_trains_nothing(model, files, tmp_path):
+def test_a_dry_run_prints_pairs_steps_and_time_and_trains_nothing(model, files, tmp_path):
     args = ["finetune", model, *files, "-o", tmp_path / "run", "--dry-run", "--bleu-on", "3"]
     sets = [part for change in ALIKE for part in ("--set", change)]
     result = CliRunner().invoke(app, [str(arg) for arg in [*args, *sets]])
