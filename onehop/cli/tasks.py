@@ -79,9 +79,7 @@ def embed(
     else:
         typer.echo("\n".join(neighbours(vectors, embedder.vectors(others), sentences, others, count)))
     if embedder.cut:
-        typer.echo(
-            f"onehop: {embedder.cut} of the texts were longer than the model's maximum and were truncated.", err=True
-        )
+        typer.echo(f"onehop: Texts truncated to the model's maximum length: {embedder.cut}.", err=True)
 
 
 @app.command(rich_help_panel=_PANEL)

@@ -109,7 +109,7 @@ def test_a_vector_file_must_end_in_npy(tmp_path, minilm):
 
 def test_truncated_texts_are_reported(minilm):
     told = onehop("embed", "short", "long " * 600, "-m", str(minilm)).stderr
-    assert told == "onehop: 1 of the texts were longer than the model's maximum and were truncated.\n"
+    assert told == "onehop: Texts truncated to the model's maximum length: 1.\n"
 
 
 def test_an_imported_encoder_cannot_fill_masks(minilm):
