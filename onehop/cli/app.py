@@ -35,6 +35,8 @@ class OneLineErrors(TyperGroup):
             return super().make_context(info_name, args, parent, **extra)
         except _UsageError as e:
             raise refused(e, f"{parent.command_path} {info_name}" if parent else "onehop") from None
+        except OSError as e:  # --help or --version on a full disk
+            _exit_if_full(e)
 
     def get_params(self, ctx: Any) -> Any:
         return _with_plain_types(super().get_params(ctx))
@@ -64,12 +66,18 @@ class OneLineErrors(TyperGroup):
                 raise
             _exit_with(missing_package(str(e.name)), ctx)
         except OSError as e:
-            if e.errno not in FULL or ctx.find_root().params["debug"]:
+            if ctx.find_root().params["debug"]:
                 raise
-            # Flushing the buffered output at exit would fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            print_message(f"The output cannot be written: {e.strerror}. Make room for it.")
-            raise typer.Exit(2) from None
+            _exit_if_full(e)
+
+
+def _exit_if_full(error: OSError) -> NoReturn:
+    if error.errno not in FULL:
+        raise error
+    # Flushing the buffered output at exit would fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    print_message(f"The output cannot be written: {error.strerror}. Make room for it.")
+    raise typer.Exit(2) from None
 
 
 def _exit_with(error: OnehopError, ctx: Any) -> NoReturn:

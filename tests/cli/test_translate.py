@@ -453,8 +453,9 @@ def test_an_interruption_names_the_partial_file(here, capitals, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_a_full_disk_behind_standard_output_is_one_line(model_file):
-    command = [sys.executable, "-m", "onehop", "translate", "-m", str(model_file), "one"]
+@pytest.mark.parametrize("args", [["translate", "-m", "MODEL", "one"], ["--version"]])
+def test_a_full_disk_behind_standard_output_is_one_line(model_file, args):
+    command = [sys.executable, "-m", "onehop", *(str(model_file) if arg == "MODEL" else arg for arg in args)]
     with open("/dev/full", "wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.stderr == "onehop: The output cannot be written: No space left on device. Make room for it.\n"
