@@ -409,6 +409,11 @@ def test_the_tour_has_a_play_button(browser, file):
         expect(figure(page, "scores").locator("[data-player]")).to_have_attribute("data-frame", "0")
 
 
+def test_the_last_stop_of_an_exported_page_names_the_command(browser, file):
+    with opened(browser, f"{file.as_uri()}#tour.stop={STOPS}", offline=True, reduced_motion="reduce") as page:
+        expect(stop(page)).to_contain_text("onehop explore opens a sentence of your own")
+
+
 def test_a_dial_redraws_its_figure_only(fresh):
     fresh.evaluate(
         "window.redrawn = 0; new MutationObserver(() => window.redrawn++).observe("

@@ -153,9 +153,10 @@ export const TOUR = {
       The cells are the heads, coloured by what the word loses without them. Open a layer to go
       inside.`,
     }),
-    () => ({
+    (f) => ({
       title: "What holds, and what does not",
-      text: "Here is every popular claim with its verdict for this model. Now type a sentence of your own: the page will find its story.",
+      text: html`Here is every popular claim with its verdict for this model.
+      ${f.live ? "Now type a sentence of your own: the page will find its story." : html`<code>onehop explore</code> opens a sentence of your own.`}`,
     }),
   ],
 };
