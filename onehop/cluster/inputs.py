@@ -23,7 +23,7 @@ _ROWS = 1024  # rows of a Parquet file per window
 
 
 @dataclass(frozen=True)
-class Input:
+class InputFile:
     """A file to translate, and the name of its output in the output folder."""
 
     url: str
@@ -54,10 +54,10 @@ def is_url(word: str) -> bool:
     return "://" in word
 
 
-def find_inputs(words: Sequence[str], out: Path) -> list[Input]:
+def find_inputs(words: Sequence[str], out: Path) -> list[InputFile]:
     """The files for names, folders, patterns and URLs; output names are unique."""
     require("fsspec")
-    inputs: dict[str, Input] = {}
+    inputs: dict[str, InputFile] = {}
     for word in words:
         for input_ in _inputs_of(word, out):
             if input_.name in inputs:
@@ -69,7 +69,7 @@ def find_inputs(words: Sequence[str], out: Path) -> list[Input]:
     return list(inputs.values())
 
 
-def _inputs_of(word: str, out: Path) -> Iterator[Input]:
+def _inputs_of(word: str, out: Path) -> Iterator[InputFile]:
     import fsspec
 
     try:
@@ -99,7 +99,7 @@ def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
 
 
-def _input(url: str, relative: str, info: dict[str, Any]) -> Input:
+def _input(url: str, relative: str, info: dict[str, Any]) -> InputFile:
     packed = next((ending for ending in PACKED if relative.lower().endswith(ending)), "")
     name = relative[: len(relative) - len(packed)]
     format = _FORMATS.get(Path(name.lower()).suffix, "text")
@@ -109,7 +109,7 @@ def _input(url: str, relative: str, info: dict[str, Any]) -> Input:
     if format == "parquet":
         require("pyarrow")
     modified = info.get("mtime") or info.get("LastModified") or info.get("ETag") or info.get("etag") or ""
-    return Input(url, name, format, info.get("size"), str(modified))
+    return InputFile(url, name, format, info.get("size"), str(modified))
 
 
 # --- reading --------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def _opened(url: str) -> IO[bytes]:
     return stream
 
 
-def pieces(number: int, input_: Input, skip: int = 0, *, gpu: bool = False) -> Iterator[Piece]:
+def pieces(number: int, input_: InputFile, skip: int = 0, *, gpu: bool = False) -> Iterator[Piece]:
     """The windows of a file after the first `skip`, then its end, which has the error if there was one."""
     count, consumed = 0, 0
     try:
@@ -165,7 +165,7 @@ def pieces(number: int, input_: Input, skip: int = 0, *, gpu: bool = False) -> I
         yield Piece(number, count, consumed, error=error)
 
 
-def _line_pieces(number: int, input_: Input, gpu: bool) -> Iterator[Piece]:
+def _line_pieces(number: int, input_: InputFile, gpu: bool) -> Iterator[Piece]:
     lines = _RemoteLines(input_.url)
     for i, window in enumerate(windows(input_.url, ([line] for line in lines), gpu=gpu)):
         # Line numbers are those of the file, so that its output does not depend on other files.
@@ -173,7 +173,7 @@ def _line_pieces(number: int, input_: Input, gpu: bool) -> Iterator[Piece]:
         yield Piece(number, i, lines.consumed, window=numbered)
 
 
-def _tables(number: int, input_: Input) -> Iterator[Piece]:
+def _tables(number: int, input_: InputFile) -> Iterator[Piece]:
     """Rows of a Parquet file in Arrow's stream format; the first piece has only the schema."""
     require("pyarrow")
     import pyarrow as pa
@@ -297,7 +297,7 @@ def _format_record(record: Any) -> str:
     return "" if record is None else json.dumps(record, ensure_ascii=False)
 
 
-def header_of(input_: Input, fields: Sequence[str]) -> list[str]:
+def header_of(input_: InputFile, fields: Sequence[str]) -> list[str]:
     """The column names in the first line of a TSV, if the fields are names instead of numbers; else none."""
     if input_.format != "tsv" or not fields or all(field.isdigit() for field in fields):
         return []
@@ -309,7 +309,7 @@ def header_of(input_: Input, fields: Sequence[str]) -> list[str]:
     return names
 
 
-def first_lines(input_: Input) -> list[str]:
+def first_lines(input_: InputFile) -> list[str]:
     """The texts of the first window of a file."""
     piece = next(
         (p for p in pieces(0, input_) if p.error or p.window or (p.table and ipc_table(p.table).num_rows)), None

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from onehop.atomic import json_object, write_json
 from onehop.cluster.connection import STOPPED
-from onehop.cluster.inputs import Input, ipc_table
+from onehop.cluster.inputs import InputFile, ipc_table
 from onehop.errors import TextError, check_folder, write_errors
 from onehop.machine import sync
 
@@ -49,14 +49,14 @@ class OutputFolder:
             what = f"{self.path} was started with another model or other options."
             raise TextError(what, "Give another -o, or remove its .onehop folder to translate all files again.")
 
-    def is_finished(self, input_: Input) -> bool:
+    def is_finished(self, input_: InputFile) -> bool:
         known = _read_json(self._record(input_))
         return (self.path / input_.name).exists() and known.get("finished") == input_.version
 
-    def _record(self, input_: Input) -> Path:
+    def _record(self, input_: InputFile) -> Path:
         return self.state / f"{input_.name}.json"
 
-    def file(self, input_: Input) -> "OutputFile":
+    def file(self, input_: InputFile) -> "OutputFile":
         kind = _ParquetOutput if input_.format == "parquet" else OutputFile
         return kind(self.path / input_.name, self._record(input_), input_)
 
@@ -70,7 +70,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 class OutputFile:
     """An output that is written window by window and renamed when it is complete."""
 
-    def __init__(self, path: Path, record: Path, input_: Input) -> None:
+    def __init__(self, path: Path, record: Path, input_: InputFile) -> None:
         self.path, self.record, self.input = path, record, input_
         self.partial = record.with_suffix(".partial")
         state = _read_json(record)

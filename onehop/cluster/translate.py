@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from onehop.atomic import write_whole
 from onehop.cluster.connection import ClusterError, alive_nodes, joined
-from onehop.cluster.inputs import Cells, Format, Input, Piece, find_inputs, header_of, is_url, pieces
+from onehop.cluster.inputs import Cells, Format, InputFile, Piece, find_inputs, header_of, is_url, pieces
 from onehop.cluster.outputs import OutputFile, OutputFolder
 from onehop.console import PrepareDisplay
 from onehop.errors import OnehopError, SettingsError, TextError
@@ -75,7 +75,12 @@ def translate_on_cluster(
 
 class _Translation:
     def __init__(
-        self, job: BulkJob, inputs: list[Input], folder: OutputFolder, fields: Sequence[str], display: PrepareDisplay
+        self,
+        job: BulkJob,
+        inputs: list[InputFile],
+        folder: OutputFolder,
+        fields: Sequence[str],
+        display: PrepareDisplay,
     ) -> None:
         self.job, self.inputs, self.fields, self.display = job, inputs, fields, display
         self.outputs = [folder.file(input_) for input_ in inputs]

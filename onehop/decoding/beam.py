@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from onehop.decoding.options import Hypothesis
-from onehop.decoding.request import LogProbs, Request, RowInts, Step, fetch
+from onehop.decoding.request import LogProbs, RowInts, SearchRequest, Step, fetch
 from onehop.text.tokenizer import BOS, EOS
 
 _Slots: TypeAlias = Float[np.ndarray, "sentences slots"]
@@ -89,7 +89,7 @@ class Candidates:
 class Beam:
     """The beams of all unfinished sentences: rows are sentences × slots, an empty slot has -inf."""
 
-    def __init__(self, request: Request, history: History | None) -> None:
+    def __init__(self, request: SearchRequest, history: History | None) -> None:
         self.request, self.options, self.history = request, request.options, history
         self.sentences = np.arange(len(request.max_lengths))
         self.ids = np.zeros((len(self.sentences), 1, 0), dtype=np.int64)

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from onehop.decoding.beam import Beam
 from onehop.decoding.options import Hypothesis, Ids, SearchOptions
-from onehop.decoding.request import Request, RowInts
+from onehop.decoding.request import RowInts, SearchRequest
 from onehop.decoding.torch_engine import TorchEngine
 from onehop.model.kv_cache import LayerCache, RaggedLayerCache
 from onehop.model.transformer import Layer, Tokens, Transformer
@@ -85,7 +85,7 @@ class _Cohort:
     def __init__(
         self, tickets: Sequence[int], sources: Sequence[Ids], max_lengths: Sequence[int], options: SearchOptions
     ) -> None:
-        self.beam = Beam(Request.of(max_lengths, options, None), None)
+        self.beam = Beam(SearchRequest.of(max_lengths, options, None), None)
         self.all_tickets = np.array(tickets)
         self.source_lengths = np.array([len(ids) + 1 for ids in sources])
 

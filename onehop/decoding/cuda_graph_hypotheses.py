@@ -16,7 +16,7 @@ from torch import Tensor
 
 from onehop.decoding.cuda_graph_state import Operations, Shape
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, loop_span
-from onehop.decoding.request import Request, refuse_nan
+from onehop.decoding.request import SearchRequest, refuse_nan
 from onehop.text.tokenizer import BOS, EOS
 
 Values = Float[Tensor, "rows k"]
@@ -40,7 +40,7 @@ class Limits:
         self.enough = torch.zeros((), dtype=torch.float64, device=device)
         self.last_best = torch.zeros(1, dtype=torch.int64, device=device)
 
-    def load(self, request: Request) -> None:
+    def load(self, request: SearchRequest) -> None:
         options = request.options
         max_lengths = np.zeros(len(self.max_lengths), dtype=np.int64)
         max_lengths[: len(request.max_lengths)] = request.max_lengths
@@ -104,7 +104,7 @@ class DeviceHypotheses:
         """The tensors that the host needs after `steps` steps."""
         raise NotImplementedError
 
-    def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
+    def n_best(self, request: SearchRequest, host: Host) -> list[list[Hypothesis]]:
         """The n best of each sentence, from the results on the host."""
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ class DevicePaths(DeviceHypotheses):
     def results(self, steps: int) -> dict[str, Tensor]:
         return {"chosen": self.chosen[:steps], "totals": self.totals, "ends": self.ends}
 
-    def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
+    def n_best(self, request: SearchRequest, host: Host) -> list[list[Hypothesis]]:
         n = len(request.max_lengths)
         totals, ends = host["totals"][:n], host["ends"][:n]
         refuse_nan(totals)
@@ -260,7 +260,7 @@ class DeviceBeams(DeviceHypotheses):
         best = {"keys": self.keys, "log_probs": self.log_probs, "ends": self.ends}
         return {"chosen": self.chosen[:steps], "has_nan": self.has_nan, **best}
 
-    def n_best(self, request: Request, host: Host) -> list[list[Hypothesis]]:
+    def n_best(self, request: SearchRequest, host: Host) -> list[list[Hypothesis]]:
         n, n_best, beam = len(request.max_lengths), request.options.n_best, self.shape.beam
         refuse_nan(np.where(host["has_nan"][:n], np.nan, 0.0))
         keys, log_probs, ends = (host[name][:n, :n_best] for name in ("keys", "log_probs", "ends"))

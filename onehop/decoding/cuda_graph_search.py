@@ -21,7 +21,7 @@ from torch import Tensor
 from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DeviceHypotheses, DevicePaths
 from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
 from onehop.decoding.options import Hypothesis, Ids, SearchOptions
-from onehop.decoding.request import NaNError, Request
+from onehop.decoding.request import NaNError, SearchRequest
 from onehop.decoding.split_products import SplitProducts
 from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.transformer import Transformer
@@ -78,7 +78,7 @@ class ShapeGraphs:
         hypotheses.extend(*best, decoder.position)
         decoder.position += 1
 
-    def search(self, sources: Sequence[Ids], request: Request) -> list[list[Hypothesis]]:
+    def search(self, sources: Sequence[Ids], request: SearchRequest) -> list[list[Hypothesis]]:
         self.load(sources, request)
         steps = self.run(int(request.max_lengths.max()), before=max(map(len, sources)) // 2)
         for name, tensor in self.hypotheses.results(steps).items():
@@ -88,7 +88,7 @@ class ShapeGraphs:
         host = {name: tensor.numpy() for name, tensor in self.results.items()}
         return self.hypotheses.n_best(request, {**host, "chosen": host["chosen"][:steps]})
 
-    def load(self, sources: Sequence[Ids], request: Request) -> None:
+    def load(self, sources: Sequence[Ids], request: SearchRequest) -> None:
         """Load a new batch; rows without a sentence get an empty one."""
         lengths = np.zeros(self.shape.sentences, dtype=np.int64)
         lengths[: len(sources)] = [len(ids) for ids in sources]
@@ -168,7 +168,7 @@ class CapturedSearch:
     def search(
         self, sources: Sequence[Ids], max_lengths: Sequence[int], options: SearchOptions
     ) -> list[list[Hypothesis]]:
-        request = Request.of(max_lengths, options, None)
+        request = SearchRequest.of(max_lengths, options, None)
         device = self.model.embedding.weight.device
         with self.lock, torch.cuda.device(device) if device.type == "cuda" else nullcontext():
             shape = Shape.of(sources, max_lengths, options, self.model.settings)

@@ -32,7 +32,7 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True)
-class Request:
+class SearchRequest:
     """Maximum lengths and prefixes of a batch; `forced` is -1 where the choice is free."""
 
     options: SearchOptions
@@ -42,7 +42,7 @@ class Request:
     @classmethod
     def of(
         cls, max_lengths: Sequence[int], options: SearchOptions, prefixes: Sequence[Sequence[int]] | None
-    ) -> "Request":
+    ) -> "SearchRequest":
         """Check and pad the caller's arguments."""
         prefixes = [()] * len(max_lengths) if prefixes is None else prefixes
         forced = np.full((len(max_lengths), max(map(len, prefixes), default=0)), -1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from onehop.decoding.beam import Beam, History
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.request import LogProbs, Request, RowInts, RowMask, Step, fetch
+from onehop.decoding.request import LogProbs, RowInts, RowMask, SearchRequest, Step, fetch
 from onehop.errors import SettingsError
 from onehop.text.tokenizer import BOS, EOS
 
@@ -38,7 +38,7 @@ def search(
     indices in their text: they seed the sampling, which so does not depend on the batch.
     """
     options = options or SearchOptions()
-    request = Request.of(max_lengths, options, prefixes)
+    request = SearchRequest.of(max_lengths, options, prefixes)
     if not len(max_lengths):
         return []
     if options.sample:
@@ -55,7 +55,7 @@ def search(
 class _Paths:
     """Independent paths of each sentence; `choose` picks every row's next token."""
 
-    def __init__(self, request: Request, paths: int, choose: Callable[[LogProbs, RowInts, int], _Choice]) -> None:
+    def __init__(self, request: SearchRequest, paths: int, choose: Callable[[LogProbs, RowInts, int], _Choice]) -> None:
         self.request, self.paths, self.choose = request, paths, choose
         self.rows = np.arange(len(request.max_lengths) * paths)
         self.ids = np.zeros((len(self.rows), int(request.max_lengths.max())), dtype=np.int64)
@@ -97,7 +97,7 @@ class _Paths:
         return live
 
 
-def _sampler(request: Request, indices: Sequence[int]) -> Callable[[LogProbs, RowInts, int], _Choice]:
+def _sampler(request: SearchRequest, indices: Sequence[int]) -> Callable[[LogProbs, RowInts, int], _Choice]:
     """Random choice; the random numbers depend on (seed, sentence, path) alone."""
     options, longest = request.options, int(request.max_lengths.max())
     seeds = [(options.seed, index, path) for index in indices for path in range(options.n_best)]

@@ -33,7 +33,7 @@ from onehop.server.files import Files
 from onehop.server.libretranslate import LibreTranslate
 from onehop.server.pivot import first_of_each_pair, routes_by_quality
 from onehop.server.problems import Problem
-from onehop.server.service import Service, TranslateOptions, Translating
+from onehop.server.service import RequestOptions, Service, Translating
 from onehop.server.settings import ServerSettings
 from onehop.text.language_id import name_of
 from onehop.text.tokenizer import normalise
@@ -153,7 +153,7 @@ class Application:
         """Let every model translate once; a failure is remembered."""
         for service in self.all:
             try:
-                await service.translate([_WARM_UP], TranslateOptions())
+                await service.translate([_WARM_UP], RequestOptions())
             except Exception:
                 _LOG.exception("A model does not translate.")
 
@@ -225,7 +225,7 @@ class Application:
         if service.via and (body.alignments or body.n_best > 1):
             what = f"Through {name_of(service.via)} each sentence has one translation and no alignment"
             raise Problem(400, f"{what}: leave out n_best and alignments.")
-        options = TranslateOptions(
+        options = RequestOptions(
             search=body.options(body.n_best),
             terms=await asyncio.to_thread(_terms_of, body),
             prefixes=body.prefixes or (),
@@ -243,7 +243,7 @@ class Application:
         self.check([body.text, body.prefix], beam=body.width)
         service = await self.service_for(body, [body.text])
         terms = Terms(formality=body.formality)
-        options = TranslateOptions(search=body.options(), terms=terms, prefixes=[body.prefix])
+        options = RequestOptions(search=body.options(), terms=terms, prefixes=[body.prefix])
         events = self.with_sizes(request, body.text, service.stream(body.text, options))
         first = await anext(events)
         self.log_sizes(request, [body.text], [])

@@ -14,7 +14,7 @@ from onehop.pipelines.result import Result
 from onehop.server.answers import alternatives
 from onehop.server.problems import Problem
 from onehop.server.schemas import DetectBody, LibreBody
-from onehop.server.service import TranslateOptions
+from onehop.server.service import RequestOptions
 from onehop.text.language_id import name_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class LibreTranslate:
     ) -> list[list[Result]]:
         """The translations of each text. Sources may differ; a text in the target language is returned unchanged."""
         search = SearchOptions(beam=max(SearchOptions().beam, body.n_best), n_best=body.n_best)
-        options = TranslateOptions(search=search)
+        options = RequestOptions(search=search)
         results = [[Result(source=text, text=text, sentences=())] for text in texts]
         for source in dict.fromkeys(sources):
             if source == target and any(target in pair for pair in self.app.services):

@@ -10,7 +10,7 @@ from onehop.pipelines.pivot import PivotTranslator
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import Pair, all_routes
 from onehop.server.problems import Problem
-from onehop.server.service import Service, TranslateOptions, Translating
+from onehop.server.service import RequestOptions, Service, Translating
 from onehop.server.stream import stream
 from onehop.storage.registry import SMALL, Quality
 from onehop.text.language_id import name_of
@@ -24,24 +24,24 @@ class PivotService(Translating):
         self.source, self.target, self.via = first.source, second.target, second.source
         self.models = (*first.models, *second.models)
 
-    def leg_options(self, options: TranslateOptions) -> tuple[TranslateOptions, TranslateOptions]:
+    def leg_options(self, options: RequestOptions) -> tuple[RequestOptions, RequestOptions]:
         """The options for each model: one translation, and no glossary, whose terms are in other languages."""
         search = replace(options.search, n_best=1)
-        first, second = (TranslateOptions(search=search, terms=terms) for terms in options.terms.for_pivot())
+        first, second = (RequestOptions(search=search, terms=terms) for terms in options.terms.for_pivot())
         return first, replace(second, prefixes=options.prefixes)
 
-    def pipeline(self, options: TranslateOptions) -> PivotTranslator:
+    def pipeline(self, options: RequestOptions) -> PivotTranslator:
         first, second = self.leg_options(options)
         return PivotTranslator(self.first.pipeline(first), self.second.pipeline(second), options.terms)
 
     async def translate_html(
-        self, documents: Sequence[str], options: TranslateOptions, variants: int = 1
+        self, documents: Sequence[str], options: RequestOptions, variants: int = 1
     ) -> list[list[Result]]:
         if options.terms.glossary:
             raise Problem(400, f"Through {name_of(self.second.source)} HTML has no glossary: send the format text.")
         return await super().translate_html(documents, options, variants)
 
-    async def stream(self, text: str, options: TranslateOptions) -> AsyncGenerator[dict[str, Any]]:
+    async def stream(self, text: str, options: RequestOptions) -> AsyncGenerator[dict[str, Any]]:
         """The events of the second model, once the first has translated all sentences."""
         pipeline = await asyncio.to_thread(self.pipeline, options)
         [segments], [translated] = await self.run(pipeline.first.plan([text]))

@@ -40,7 +40,7 @@ _State = Literal["starting", "ok", "failing"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateOptions:
+class RequestOptions:
     search: SearchOptions = field(default_factory=SearchOptions)
     terms: Terms = field(default_factory=Terms)
     prefixes: Sequence[str] = ()
@@ -56,11 +56,11 @@ class Translating(ABC):
     legs: "tuple[Service, ...]"
 
     @abstractmethod
-    def pipeline(self, options: TranslateOptions) -> LinePipeline:
+    def pipeline(self, options: RequestOptions) -> LinePipeline:
         """The pipeline that splits lines into sentences, selects translations and joins them."""
 
     @abstractmethod
-    def stream(self, text: str, options: TranslateOptions) -> AsyncGenerator[dict[str, Any]]:
+    def stream(self, text: str, options: RequestOptions) -> AsyncGenerator[dict[str, Any]]:
         """The translation as events: a sentence's number and its new text, as it is settled; finally the result."""
 
     async def run(self, plan: Plan[T]) -> T:
@@ -79,7 +79,7 @@ class Translating(ABC):
         if count > most:
             raise Problem(413, f"{count:,} sentences are too many: send at most {most:,}.")
 
-    async def translate(self, lines: Sequence[str], options: TranslateOptions, variants: int = 1) -> list[list[Result]]:
+    async def translate(self, lines: Sequence[str], options: RequestOptions, variants: int = 1) -> list[list[Result]]:
         """Translate lines independently: `variants` translations of each, best first."""
         pipeline = await asyncio.to_thread(self.pipeline, options)
         segments, sentences = await self.run(pipeline.plan(lines, prefixes=options.prefixes))
@@ -91,10 +91,10 @@ class Translating(ABC):
         return await asyncio.to_thread(lambda: [list(best) for best in zip(*map(nth, range(variants)), strict=True)])
 
     async def translate_segments(self, lines: Sequence[str]) -> Translated:
-        return await self.run((await asyncio.to_thread(self.pipeline, TranslateOptions())).plan(lines))
+        return await self.run((await asyncio.to_thread(self.pipeline, RequestOptions())).plan(lines))
 
     async def translate_html(
-        self, documents: Sequence[str], options: TranslateOptions, variants: int = 1
+        self, documents: Sequence[str], options: RequestOptions, variants: int = 1
     ) -> list[list[Result]]:
         """Translate HTML documents, with the markup around the translated sentences."""
         pipeline = await asyncio.to_thread(self.pipeline, options)
@@ -105,7 +105,7 @@ class Translating(ABC):
 
     async def alignments(self, sentences: Sequence[Sentence]) -> list[Aligned]:
         """The alignments of sentences that were translated here."""
-        return await self.run(self.pipeline(TranslateOptions()).alignment_plan(sentences))
+        return await self.run(self.pipeline(RequestOptions()).alignment_plan(sentences))
 
 
 class Service(Translating):
@@ -130,7 +130,7 @@ class Service(Translating):
         translator = SentenceTranslator.load(path, **engine)
         return cls(translator, max_length_of(path), settings, metrics, short_name(path))
 
-    def pipeline(self, options: TranslateOptions) -> ParagraphTranslator:
+    def pipeline(self, options: RequestOptions) -> ParagraphTranslator:
         """The pipeline of this model. A given prefix decides the casing of a translation."""
         return ParagraphTranslator(
             self.translator,
@@ -141,7 +141,7 @@ class Service(Translating):
             model=self.models[0],
         )
 
-    def stream(self, text: str, options: TranslateOptions) -> AsyncGenerator[dict[str, Any]]:
+    def stream(self, text: str, options: RequestOptions) -> AsyncGenerator[dict[str, Any]]:
         return stream(self, text, options)
 
     # --- lanes ------------------------------------------------------------------------------------------------

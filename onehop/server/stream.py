@@ -14,11 +14,11 @@ from onehop.text.sentences import Segment
 from onehop.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from onehop.server.service import Service, TranslateOptions
+    from onehop.server.service import RequestOptions, Service
 
 
 async def stream(
-    service: "Service", text: str, options: "TranslateOptions", line: int = 0
+    service: "Service", text: str, options: "RequestOptions", line: int = 0
 ) -> AsyncGenerator[dict[str, Any]]:
     """Events with the sentence's number and its new text, as it is settled; finally the result."""
     pipeline = await asyncio.to_thread(service.pipeline, options)

@@ -17,7 +17,7 @@ from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths, Limi
 from onehop.decoding.cuda_graph_search import AHEAD, CapturedSearch
 from onehop.decoding.cuda_graph_state import Shape, operations, round_down, round_up, source_width
 from onehop.decoding.options import Hypothesis, SearchOptions
-from onehop.decoding.request import Request, ends_in_loop
+from onehop.decoding.request import SearchRequest, ends_in_loop
 from onehop.decoding.search import search
 from onehop.decoding.torch_engine import TorchEngine
 from onehop.errors import OnehopError
@@ -65,7 +65,7 @@ def device_search(table: Table, most: list[int], options: SearchOptions, spare: 
     shape = Shape.of([[4]] * len(most), most, options, ModelSettings(**SHAPE))
     shape = replace(shape, sentences=len(most) + spare)
     hypotheses = (DevicePaths if shape.greedy else DeviceBeams)(shape, table.vocab, CPU, one_token)
-    request = Request.of(most, options, None)
+    request = SearchRequest.of(most, options, None)
     hypotheses.limits.load(request)
     hypotheses.reset()
     assert hypotheses.tokens.tolist() == [BOS] * shape.rows
@@ -139,7 +139,7 @@ def test_the_device_search_stops_the_same_loops(beam, repeats):
 def test_loop_counts_equal_ends_in_loop(repeats, ids, cycle):
     row = [*ids, *(i % cycle for i in range(cycle * repeats + 12))]
     limits = Limits(Shape.of([[4]], [len(row)], SearchOptions(), ModelSettings(**SHAPE)), CPU)
-    limits.load(Request.of([len(row)], SearchOptions(loop_repeats=repeats), None))
+    limits.load(SearchRequest.of([len(row)], SearchOptions(loop_repeats=repeats), None))
     loops = LoopCounts(2, limits)
     loops.reset()
     for place, token in enumerate(row):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from onehop.decoding.beam import Beam, Candidates, History
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
-from onehop.decoding.request import Request
+from onehop.decoding.request import SearchRequest
 from onehop.decoding.search import sample_tokens, search
 from onehop.errors import OnehopError, SettingsError
 from onehop.text.tokenizer import BOS, EOS
@@ -148,7 +148,7 @@ def test_a_beam_of_one_equals_greedy_search(seed: int, min_length: int, prefixed
     prefixes = [[], [A], [], [A, B]] if prefixed else None
     options = SearchOptions(beam=1, min_length=min_length)
     greedy = search(Table(seed, 7, sentences), longest, options, prefixes=prefixes)
-    beam = Beam(Request.of(longest, options, prefixes), None).search(Table(seed, 7, sentences), "cpu")
+    beam = Beam(SearchRequest.of(longest, options, prefixes), None).search(Table(seed, 7, sentences), "cpu")
     assert_same(greedy, beam)
 
 
@@ -248,7 +248,7 @@ def test_early_termination_does_not_change_the_result(
     got = search(early, [4, 7, 7], options)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Beam, "cannot_improve", lambda self: np.zeros(len(self.sentences), dtype=bool))
-        expected = Beam(Request.of([4, 7, 7], options, None), None).search(late, "cpu")
+        expected = Beam(SearchRequest.of([4, 7, 7], options, None), None).search(late, "cpu")
     assert_same(got, expected)
     assert sum(early.rows) <= sum(late.rows)
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -262,3 +263,11 @@ def test_imports_of_scripts_exist():
 
 def there(module, name):
     return hasattr(module, name) or importlib.util.find_spec(f"{module.__name__}.{name}") is not None
+
+
+def test_no_two_public_classes_have_the_same_name():
+    files = sorted((ROOT / "onehop").rglob("*.py"))
+    nodes = [node for file in files for node in ast.parse(text_of(file)).body if isinstance(node, ast.ClassDef)]
+    names = Counter(node.name for node in nodes if not node.name.startswith("_"))
+    assert len(names) > 200
+    assert [name for name, count in names.items() if count > 1] == []
