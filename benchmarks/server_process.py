@@ -19,11 +19,13 @@ def serving(python: Sequence[str], options: Sequence[str]) -> Iterator[tuple[sub
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
     try:
-        while True:
+        while process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
                 if httpx.get(f"{url}/health", timeout=60).status_code == 200:
                     break
             time.sleep(0.1)
+        else:
+            raise SystemExit("The server ended before it was healthy.")
         yield process, url
     finally:
         process.terminate()
