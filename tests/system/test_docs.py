@@ -34,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ROOT_PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
 PAGES = [*ROOT_PAGES, *sorted(DOCS.rglob("*.md"))]
+CARDS = [*ROOT.glob("onehop/models/*/card.md"), *ROOT.glob("packages/*/*/card.md")]
 ONEHOP = typer.main.get_command(app)
 SHELL = ("", "bash", "console", "sh")
 RUN = "<!-- run -->"
@@ -513,7 +514,9 @@ def words_of(text: str) -> list[str]:
     return [word for word in text.split() if re.search(r"\w", word)]
 
 
-@pytest.mark.parametrize("page", [*ROOT_PAGES, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [*PAGES, ROOT / "THIRD_PARTY.md", *CARDS], ids=lambda page: page.parent.name + page.stem
+)
 def test_no_sentence_is_longer_than_25_words(page):
     assert page.name in OLD or [found for found in sentences(page) if len(words_of(found)) > LONGEST_SENTENCE] == []
 
