@@ -490,7 +490,6 @@ def test_the_scaling_tables_equal_the_benchmarks_output():
 LONGEST_SENTENCE = 25  # words
 LONGEST_PAGE = 2_500  # words of prose: ten minutes at 250 words a minute
 ENDLESS = {"journal.md"}  # a log that grows with every experiment
-OLD = {"journal.md"}  # its entries are older than the rule
 
 
 def paragraphs(page: Path) -> list[str]:
@@ -518,7 +517,7 @@ def words_of(text: str) -> list[str]:
     "page", [*PAGES, ROOT / "THIRD_PARTY.md", *CARDS], ids=lambda page: page.parent.name + page.stem
 )
 def test_no_sentence_is_longer_than_25_words(page):
-    assert page.name in OLD or [found for found in sentences(page) if len(words_of(found)) > LONGEST_SENTENCE] == []
+    assert [found for found in sentences(page) if len(words_of(found)) > LONGEST_SENTENCE] == []
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.stem)
