@@ -35,7 +35,7 @@ __all__ = [
     "translate",
 ]
 
-HOMES = {
+_HOMES = {
     "Transformer": "model.transformer",
     "Translator": "pipelines.translator",
     "explore": "explorer.view",
@@ -49,10 +49,10 @@ HOMES = {
 
 def __getattr__(name: str) -> Any:
     # `onehop --help` must not wait for an engine, and translating must not need torch.
-    if name not in HOMES:
+    if name not in _HOMES:
         raise AttributeError(f"module 'onehop' has no attribute {name!r}")
     try:
-        return getattr(import_module(f"onehop.{HOMES[name]}"), name)
+        return getattr(import_module(f"onehop.{_HOMES[name]}"), name)
     except ModuleNotFoundError as e:
         if str(e.name).partition(".")[0] not in EXTRAS:
             raise

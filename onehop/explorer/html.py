@@ -47,22 +47,18 @@ def _filled(modules: Mapping[str, str], style: str, data: Mapping[str, Any], lat
     parts = {
         "style": style,
         "import-map": f'<script type="importmap">{json.dumps({"imports": modules})}</script>',
-        "data": _data_script("data", data),
+        "data": data_script("data", data),
         "start": f'<script type="module" async>{_START}</script>',
-        "late": "\n".join(_data_script(name, content) for name, content in late.items()),
+        "late": "\n".join(data_script(name, content) for name, content in late.items()),
     }
     template = (FOLDER / "index.html").read_text(encoding="utf-8")
     return re.sub(r"<!-- onehop:([\w-]+) -->", lambda mark: parts[mark[1]], template)
 
 
-def _data_script(name: str, content: Any) -> str:
-    """A script element with JSON."""
-    return f'<script type="application/json" id="onehop-{name}">{in_script(content)}</script>'
-
-
-def in_script(data: Any) -> str:
-    """JSON that cannot close its script element, whatever texts it contains."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+def data_script(name: str, content: Any) -> str:
+    """A script element with JSON that cannot close it, whatever texts it contains."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="onehop-{name}">{text}</script>'
 
 
 def policy_of(html: str) -> str:

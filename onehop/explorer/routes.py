@@ -33,16 +33,12 @@ _Answer = Callable[[Request], Awaitable[Response]]
 Compute = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
-class _TooLargeError(OnehopError):
-    """A request whose body is too large."""
+class _BodyError(OnehopError):
+    """A request whose body is refused with an HTTP status."""
 
-
-class _OtherKindError(OnehopError):
-    """A request whose body is not declared as JSON. A page of another origin can send one without preflight."""
-
-
-class _TooSlowError(OnehopError):
-    """A request whose body arrives too slowly."""
+    def __init__(self, status: int, what: str, remedy: str) -> None:
+        super().__init__(what, remedy)
+        self.status = status
 
 
 def explorer_routes(
@@ -67,7 +63,7 @@ def explorer_routes(
         return _one_line_errors(answer)
 
     async def trace(request: Request) -> Response:
-        text, edits = await question(request, read_seconds)
+        text, edits = await _text_and_edits(request, read_seconds)
         if STREAM in request.headers.get("accept", ""):
             parts = _progress_and_trace(lambda *calls: explorer().streamed_trace(text, edits, *calls), compute)
             first = await anext(parts)  # an error in the text must be raised before the response starts
@@ -76,11 +72,11 @@ def explorer_routes(
         return Response(trace, media_type="application/json", headers=_HEADERS)
 
     async def variant(request: Request) -> Response:
-        text, edits = await question(request, read_seconds)
+        text, edits = await _text_and_edits(request, read_seconds)
         return JSONResponse(await compute(lambda: explorer().variant(text, edits)), headers=_HEADERS)
 
     async def heads(request: Request) -> Response:
-        text, edits = await question(request, read_seconds)
+        text, edits = await _text_and_edits(request, read_seconds)
         parts = await compute(lambda: explorer().heads(text, edits))
         first = await compute(lambda: next(parts))  # an error in the text must be raised before the response starts
         return StreamingResponse(_in_lines(first, parts, compute), media_type="application/x-ndjson", headers=_HEADERS)
@@ -93,7 +89,7 @@ def explorer_routes(
         Route("/api/variant", _one_line_errors(variant), methods=["POST"]),
         Route("/api/heads", _one_line_errors(heads), methods=["POST"]),
         Route("/api/neurons", computed(lambda request: explorer().tracer.neurons(*_neurons_of(request)))),
-        Route("/api/weights", computed(lambda request: explorer().tracer.weights(*place(request)))),
+        Route("/api/weights", computed(lambda request: explorer().tracer.weights(*_head_of(request)))),
         Route("/api/measured", computed(lambda _: _everything())),
     ]
 
@@ -112,13 +108,10 @@ def _one_line_errors(answer: _Answer) -> _Answer:
         try:
             return await answer(request)
         except OnehopError as e:
-            status = next(status for kind, status in _STATUS.items() if isinstance(e, kind))
+            status = e.status if isinstance(e, _BodyError) else 503 if isinstance(e, ModelChangedError) else 422
             return JSONResponse({"error": str(e)}, status, _HEADERS)
 
     return answered
-
-
-_STATUS = {_TooLargeError: 413, _TooSlowError: 408, _OtherKindError: 415, ModelChangedError: 503, OnehopError: 422}
 
 
 class _ClientLeftError(Exception):
@@ -164,9 +157,8 @@ async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[by
         yield part
 
 
-async def _in_lines(first: Any, rest: Iterator[Any], compute: Compute) -> AsyncIterator[str]:
+async def _in_lines(part: Any, rest: Iterator[Any], compute: Compute) -> AsyncIterator[str]:
     """One line of JSON per part, as soon as it is computed. A disconnect stops after the current part."""
-    part = first
     while part is not None:
         yield json.dumps(part) + "\n"
         part = await compute(lambda: next(rest, None))
@@ -188,14 +180,13 @@ async def body_of(request: Request, most: int, seconds: float, too_large: Except
     return bytes(body)
 
 
-async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
-    """The text and edits of a request."""
+async def _text_and_edits(request: Request, seconds: float) -> tuple[str, list[str]]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise _OtherKindError("The request is not JSON.", "Send it with Content-Type: application/json.")
-    too_large = _TooLargeError(f"A request may have at most {MOST_BODY:,} bytes.", "Give a shorter text.")
-    too_slow = _TooSlowError(f"The request took longer than {seconds:g} seconds.", "Send it again.")
-    body = await body_of(request, MOST_BODY, seconds, too_large, too_slow)
-    content = json_object(body)
+        # A page of another origin can send other types without a preflight.
+        raise _BodyError(415, "The request is not JSON.", "Send it with Content-Type: application/json.")
+    too_large = _BodyError(413, f"A request may have at most {MOST_BODY:,} bytes.", "Give a shorter text.")
+    too_slow = _BodyError(408, f"The request took longer than {seconds:g} seconds.", "Send it again.")
+    content = json_object(await body_of(request, MOST_BODY, seconds, too_large, too_slow))
     if content is None or not isinstance(content.get("text"), str):
         raise SettingsError("The request has no text.", 'Send {"text": "…", "edits": []} as JSON.')
     edits = content.get("edits", [])
@@ -204,7 +195,7 @@ async def question(request: Request, seconds: float) -> tuple[str, list[str]]:
     return content["text"], edits
 
 
-def place(request: Request) -> tuple[Any, int, int]:
+def _head_of(request: Request) -> tuple[Any, int, int]:
     role, layer, head = (request.query_params.get(name, "") for name in ("role", "layer", "head"))
     if role not in _ROLES or not (layer.isdecimal() and head.isdecimal() and len(layer + head) < 9):
         raise SettingsError("The request names no head.", "Ask for role=encoder&layer=0&head=0.")

@@ -13,14 +13,13 @@ from onehop.decoding import engine
 from onehop.errors import ModelFileError, OnehopError
 from onehop.explorer.content import Explorer, first_picture
 from onehop.explorer.html import assets, policy_of, served_page
-from onehop.interpret.embedding_space import EmbeddingSpace
 from onehop.interpret.trace_file import Json, Trace
 from onehop.pipelines.confidence import DOUBTFUL, WEIGHTS
 from onehop.storage.model_io import read_unchanged, write_model
 from onehop.text.tokenizer import Tokenizer
 
 MODEL, DESCRIPTION, EXAMPLE = "model.safetensors", "model.json", "example.json"
-BPE, _UNKNOWN = 2, " \u2047 "  # SentencePiece's code for BPE, and its text for an unknown token
+_BPE, _UNKNOWN = 2, " \u2047 "  # SentencePiece's code for BPE, and its text for an unknown token
 
 
 def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
@@ -28,11 +27,13 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
 
     Returns its size in bytes.
     """
-    rules = tokenizer_rules(explorer.tracer.translator.tokenizer)
     tracer = explorer.tracer
+    rules = tokenizer_rules(tracer.translator.tokenizer)
     assert tracer.hash is not None
     stored = read_unchanged(model, tracer.hash)
-    first, late = _example(explorer)
+    # The first sentence is shown before the model is loaded.
+    first, blob = first_picture(Trace.from_json(explorer.trace(explorer.opening)))
+    late = {"blob": blob, "heads": explorer.swept(explorer.opening, (), len(first["source"]["ids"]))}
     try:
         with new_folder(folder) as partial:
             for path, content in assets().items():
@@ -49,13 +50,6 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
     except OSError as e:
         raise OnehopError(f"The site cannot be written to {folder} ({e.strerror}).", "Choose another path.") from None
     return size
-
-
-def _example(explorer: Explorer) -> tuple[Json, Json]:
-    """The first sentence, shown before the model is loaded: its header, and its tensors with the effects of heads."""
-    trace = Trace.from_json(explorer.trace(explorer.opening))
-    first, blob = first_picture(trace)
-    return first, {"blob": blob, "heads": explorer.swept(explorer.opening, (), len(first["source"]["ids"]))}
 
 
 def _page_of(explorer: Explorer, example: Json) -> str:
@@ -82,16 +76,10 @@ def description(explorer: Explorer) -> Json:
             "more_than_source": engine.MORE_THAN_SOURCE,
         },
         "confidence": {"weights": WEIGHTS.get(tracer.name or ""), "doubtful": DOUBTFUL},
-        "spaces": [_plane(matrix, space) for matrix, space in zip(matrices, tracer.spaces, strict=True)],
-    }
-
-
-def _plane(matrix: str, space: EmbeddingSpace) -> Json:
-    return {
-        "matrix": matrix,
-        "mean": space.mean.tolist(),
-        "plane": space.plane.tolist(),
-        "explained": space.explained,
+        "spaces": [
+            {"matrix": matrix, "mean": s.mean.tolist(), "plane": s.plane.tolist(), "explained": s.explained}
+            for matrix, s in zip(matrices, tracer.spaces, strict=True)
+        ],
     }
 
 
@@ -103,21 +91,18 @@ def tokenizer_rules(tokenizer: Tokenizer) -> Json:
 
     The page implements the rules of tokenizers that onehop learns. Others are refused.
     """
+    # The numbers of fields are those of sentencepiece_model.proto.
     parts = list(_fields(tokenizer.model))
-    trainer = dict(_fields(next((value for number, value in parts if number == 2), b"")))
-    normalizer = dict(_fields(next((value for number, value in parts if number == 3), b"")))
+    trainer, normalizer = (dict(_fields(next((v for n, v in parts if n == number), b""))) for number in (2, 3))
     plain = all(normalizer.get(number, 1) for number in (3, 4, 5)) and not normalizer.get(2) and not trainer.get(24)
-    if trainer.get(3) != BPE or not plain or tokenizer.target is not tokenizer:
+    if trainer.get(3) != _BPE or not plain or tokenizer.target is not tokenizer:
         raise ModelFileError(
             "The model's tokenizer was made by another program; a site supports only onehop's.",
             "Use onehop explore or its --export, or give a model that onehop has trained.",
         )
-    pieces = [_piece(dict(_fields(value))) for number, value in parts if number == 1]
+    fields = (dict(_fields(value)) for number, value in parts if number == 1)
+    pieces = [(piece[1].decode(), piece.get(2, 0.0), piece.get(3, 1)) for piece in fields]
     return {"pieces": pieces, "unknown": trainer.get(44, _UNKNOWN.encode()).decode()}
-
-
-def _piece(fields: dict[int, Any]) -> tuple[str, float, int]:
-    return fields[1].decode(), fields.get(2, 0.0), fields.get(3, 1)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:

@@ -30,7 +30,6 @@ class View:
         return f"<the explorer's page, {len(self.page) / 1e6:.1f} MB: .save(file) writes it>"
 
     def save(self, file: str | Path) -> None:
-        """Write the page to a file."""
         with write_errors(file, "Choose another path.", OnehopError):
             Path(file).write_text(self.page, encoding="utf-8")
 
