@@ -1,8 +1,7 @@
 """`onehop export` and `onehop import`: convert a model for or from another program, and compare the two."""
 
 import importlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +35,9 @@ def export(model: str | Path, target: str, folder: Path, sentences: Sequence[str
         raise ExportError(what, "Use --to ctranslate2, which supports it.")
     alpha = default_alpha(model)
     search = {"alpha": alpha} if target == "huggingface" and alpha is not None else {}  # other formats do not store it
-    with _export_folder(folder) as partial:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExportError(f"{folder} already exists.", "Remove it, or choose another place with -o.")
+    with write_errors(folder, "Choose another path.", ExportError), atomic.new_folder(folder) as partial:
         module.write(stored, partial, **search)
     parity = compare(stored, target, getattr(module, TARGETS[target])(folder), sentences)
     parity.write(folder / _PARITY)
@@ -71,12 +72,3 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
     if parity is not None:
         parity.write(file.with_suffix(f".{_PARITY}"))
     return parity
-
-
-@contextmanager
-def _export_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder that is renamed to `folder` on success."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ExportError(f"{folder} already exists.", "Remove it, or choose another place with -o.")
-    with write_errors(folder, "Choose another path.", ExportError), atomic.new_folder(folder) as partial:
-        yield partial

@@ -26,6 +26,13 @@ Array = Float32[np.ndarray, "..."]
 _PROJECTIONS = {"w_q": "q_proj", "w_k": "k_proj", "w_v": "v_proj", "w_o": "out_proj"}
 BIAS = "final_logits_bias"
 EMBEDDING = "model.shared.weight"
+_SPECIAL_IDS = {
+    "pad_token_id": PAD,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "decoder_start_token_id": BOS,  # Marian would start with padding, but this is configurable
+    "forced_eos_token_id": None,
+}
 POSITIONS = tuple(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder"))
 
 
@@ -78,18 +85,7 @@ def config(model: ModelSettings, vocab_size: int) -> dict[str, Any]:
         "share_encoder_decoder_embeddings": True,
         "tie_word_embeddings": True,
         "is_encoder_decoder": True,
-        **_special_ids(),
-    }
-
-
-def _special_ids() -> dict[str, int | None]:
-    """The ids of the special tokens. Marian would start with padding, but this is configurable."""
-    return {
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
-        "forced_eos_token_id": None,
+        **_SPECIAL_IDS,
     }
 
 
@@ -100,7 +96,7 @@ def generation_config(model: ModelSettings, alpha: float) -> dict[str, Any]:
         "length_penalty": alpha,
         "early_stopping": True,
         "max_length": positions(model),
-        **_special_ids(),
+        **_SPECIAL_IDS,
     }
 
 

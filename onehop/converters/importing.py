@@ -36,6 +36,11 @@ _ACTIVATIONS: Mapping[str, Literal["relu", "swish", "gelu"]] = {
     "silu": "swish",
     "gelu": "gelu",
 }
+_REQUIRED = (
+    *("vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"),
+    *("encoder_attention_heads", "decoder_attention_heads"),
+    *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+)
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,12 @@ def import_marian(folder: Path) -> Imported:
     _refuse_inexpressible(config)
     weights, digest = read_weights(folder)
     _refuse_other_positions(weights)
-    pieces = _read_pieces(folder, config)
-    settings = _model_settings(folder, config, weights, pieces)
-    tensors = _to_ours(folder, weights, settings, pieces, _banned_ids(folder, config))
     tokenizer_config = read_json(folder / "tokenizer_config.json", required=False)
+    pieces = _read_pieces(folder, config, tokenizer_config)
+    banned = _banned_ids(folder, config)
+    output_bias = bool(pieces.silent or banned or np.any(weights.get(BIAS, 0)))
+    settings = _model_settings(config, tokenizer_config, weights, output_bias=output_bias)
+    tensors = _to_ours(folder, weights, settings, pieces, banned)
     stored = StoredModel(
         settings=Settings(model=settings, tokenizer=TokenizerSettings(vocab_size=max(300, len(pieces.rows)))),
         tokenizer=pieces.model,
@@ -127,7 +134,7 @@ def _load_pickle(file: Path, data: bytes) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
+def _read_pieces(folder: Path, config: Mapping[str, Any], tokenizer_config: Mapping[str, Any]) -> ImportedPieces:
     vocab = read_json(folder / "vocab.json")
     if sorted(vocab.values()) != list(range(config["vocab_size"])):
         raise ExportError(
@@ -135,7 +142,6 @@ def _read_pieces(folder: Path, config: Mapping[str, Any]) -> ImportedPieces:
             "Only a vocabulary with one entry per row of the weights can be imported.",
         )
     source, target = (read_bytes(folder / name) for name in ("source.spm", "target.spm"))
-    tokenizer_config = read_json(folder / "tokenizer_config.json", required=False)
     unk = tokenizer_config.get("unk_token", "<unk>")
     if not isinstance(unk, str) or unk not in vocab:
         raise ExportError(f"{folder / 'vocab.json'} has no token for unknown words.", "Download the folder again.")
@@ -197,13 +203,6 @@ def refuse_first(reasons: Mapping[str, bool]) -> None:
             raise ExportError(f"The model has {reason}, which onehop's model cannot express.", "It cannot be imported.")
 
 
-_REQUIRED = (
-    *("vocab_size", "d_model", "encoder_layers", "decoder_layers", "encoder_ffn_dim", "decoder_ffn_dim"),
-    *("encoder_attention_heads", "decoder_attention_heads"),
-    *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
-)
-
-
 def _refuse_other_positions(weights: Mapping[str, Array]) -> None:
     """Refuse stored positions that differ from Marian's computed ones."""
     for name in POSITIONS:
@@ -218,13 +217,11 @@ def _refuse_other_positions(weights: Mapping[str, Array]) -> None:
 
 
 def _model_settings(
-    folder: Path, config: Mapping[str, Any], weights: Mapping[str, Array], pieces: ImportedPieces
+    config: Mapping[str, Any], tokenizer_config: Mapping[str, Any], weights: Mapping[str, Array], *, output_bias: bool
 ) -> ModelSettings:
     """The architecture in the paper's names. Biases that are all zero are omitted."""
-    tokenizer_config = read_json(folder / "tokenizer_config.json", required=False)
     longest = min(config.get("max_position_embeddings", 512), int(tokenizer_config.get("model_max_length") or 512))
     biased = any(np.any(tensor) for name, tensor in weights.items() if name.endswith("_proj.bias"))
-    output_bias = bool(pieces.silent or _banned_ids(folder, config) or np.any(weights.get(BIAS, 0)))
     try:
         return ModelSettings(
             n_encoder_layers=config["encoder_layers"],

@@ -79,8 +79,6 @@ class Port(Protocol):
 class Reference:
     """Our model on torch, the reference of the comparison."""
 
-    libraries: tuple[str, ...] = ("torch",)
-
     def __init__(self, stored: StoredModel) -> None:
         self.model = model_of(stored).eval()
         self.tokenizer = Tokenizer(stored.tokenizer)
@@ -183,7 +181,7 @@ def compare(stored: StoredModel, target: str, port: Port, sentences: Sequence[st
         versions={
             "onehop": __version__,
             "python": platform.python_version(),
-            **{name: metadata.version(name) for name in dict.fromkeys((*reference.libraries, *port.libraries))},
+            **{name: metadata.version(name) for name in dict.fromkeys(("torch", *port.libraries))},
         },
         machine=f"{platform.machine()}, {platform.platform()}",
     )

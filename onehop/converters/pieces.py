@@ -66,51 +66,44 @@ def _joined(source: bytes, target: bytes, vocab: Mapping[str, int], marks: Seque
             f"source.spm is not a unigram model and lacks pieces of the vocabulary, such as {unknown[0]!r}.",
             "With BPE they would change the segmentation: only a shared source.spm can be imported.",
         )
-    unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
     beyond = sorted(normal - set(vocab))
     order = [*(piece for _, piece in others), *beyond]
     names = ["<pad>", "<unk>", "<s>" if "<s>" not in dict(others).values() else "<start>", "</s>"]
-    _begin_with(proto, names)
-    for piece in order:
-        proto.pieces.add().CopyFrom(known[piece] if piece in known else _added(proto, piece, unknown_score))
+    model = _with_pieces(proto, names, order, known)
     rows = [*marks, *(i for i, _ in others), *[marks[UNK]] * len(beyond)]
     silent = [BOS] if marks[BOS] in (marks[PAD], marks[UNK], marks[EOS]) else []
     known_ids = len(rows) - len(beyond)
-    model: bytes = proto.SerializeToString()
     if target != source or beyond:
-        model = with_target(model, _in_order(target, names, order), known_ids)
+        proto = _read_proto(target)
+        known = {p.piece: p for p in proto.pieces if p.type not in (_UNKNOWN, _CONTROL)}
+        own = _with_pieces(proto, names, [*order, *sorted(set(known) - set(order))], known)
+        model = with_target(model, own, known_ids)
     return ImportedPieces(model, rows, [*silent, *range(known_ids, len(rows))])
 
 
-def _in_order(target: bytes, names: Sequence[str], order: Sequence[str]) -> bytes:
-    """The target's model with tokens in the order of our ids, then those that the vocabulary lacks."""
-    proto = _read_proto(target)
-    known = {p.piece: p for p in proto.pieces if p.type not in (_UNKNOWN, _CONTROL)}
-    unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
-    is_unigram = proto.trainer_spec.model_type == _UNIGRAM
-    more = sorted(set(known) - set(order))
-    kept = [proto.SentencePiece.FromString(known[p].SerializeToString()) if p in known else None for p in order]
-    rest = [proto.SentencePiece.FromString(known[p].SerializeToString()) for p in more]
-    _begin_with(proto, names)
-    for piece, existing in zip(order, kept, strict=True):
-        missing = _added(proto, piece, unknown_score) if is_unigram else None
-        unused = proto.SentencePiece(piece=piece, score=0.0, type=_UNUSED)
-        proto.pieces.add().CopyFrom(existing or missing or unused)
-    for piece_proto in rest:
-        proto.pieces.add().CopyFrom(piece_proto)
-    model: bytes = proto.SerializeToString()
-    return model
-
-
-def _added(proto: Any, piece: str, unknown_score: float) -> Any:
-    """A token of the target alone.
+def _with_pieces(proto: Any, names: Sequence[str], order: Sequence[str], known: Mapping[str, Any]) -> bytes:
+    """The model with special tokens of these names, then pieces in this order; those that are not `known` are added.
 
     Marian looks up text that SentencePiece does not know, unchanged. It may find a single character, which therefore
-    gets the score of an unknown one. Longer tokens are never used in a segmentation.
+    gets the score of an unknown one. Longer tokens, and all of a BPE model, are never used in a segmentation.
     """
-    if len(piece) == 1:
-        return proto.SentencePiece(piece=piece, score=unknown_score, type=_NORMAL)
-    return proto.SentencePiece(piece=piece, score=0.0, type=_UNUSED)
+    unknown_score = min((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0) - _UNKNOWN_PENALTY
+    spec = proto.trainer_spec
+    del proto.pieces[:]
+    for name in names:
+        proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
+    for piece in order:
+        if piece in known:
+            proto.pieces.add().CopyFrom(known[piece])
+        elif len(piece) == 1 and spec.model_type == _UNIGRAM:
+            proto.pieces.add(piece=piece, score=unknown_score, type=_NORMAL)
+        else:
+            proto.pieces.add(piece=piece, score=0.0, type=_UNUSED)
+    spec.pad_piece, spec.unk_piece, spec.bos_piece, spec.eos_piece = names
+    spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = PAD, UNK, BOS, EOS
+    spec.unk_surface = ""  # Marian omits unknown tokens from the text
+    model: bytes = proto.SerializeToString()
+    return model
 
 
 def _read_proto(model: bytes) -> Any:
@@ -121,14 +114,3 @@ def _read_proto(model: bytes) -> Any:
     except RuntimeError:
         raise ExportError("source.spm is not a SentencePiece model.", "Download the folder again.") from None
     return proto
-
-
-def _begin_with(proto: Any, names: Sequence[str]) -> None:
-    """Replace all pieces by the special tokens. Marian omits unknown tokens from the text."""
-    del proto.pieces[:]
-    for name in names:
-        proto.pieces.add(piece=name, score=0.0, type=_UNKNOWN if name == "<unk>" else _CONTROL)
-    s = proto.trainer_spec
-    s.pad_piece, s.unk_piece, s.bos_piece, s.eos_piece = names
-    s.pad_id, s.unk_id, s.bos_id, s.eos_id = PAD, UNK, BOS, EOS
-    s.unk_surface = ""
