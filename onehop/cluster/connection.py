@@ -124,7 +124,7 @@ def _without_banner() -> Iterator[None]:
 
 def _unreachable(address: str, error: Exception) -> ClusterError:
     if address == _LOCAL:
-        return ClusterError(f"Ray cannot start here: {_line(error, 0)}", "See /tmp/ray/session_latest/logs.")
+        return ClusterError(f"Ray cannot start here: {error_line(error, 0)}", "See /tmp/ray/session_latest/logs.")
     return ClusterError(
         f"There is no Ray cluster at {address}, or this machine is not one of its nodes.",
         "Start one with `ray start --head`, join it here with `ray start --address=HOST:6379`, or give --ray local.",
@@ -149,8 +149,8 @@ def in_one_line() -> Iterator[None]:
             remedy = f"Give fewer --workers or a smaller --batch-size. {STOPPED}"
             raise ClusterError("A node ran out of memory.", remedy) from None
         if isinstance(e, RayTaskError | GetTimeoutError):
-            raise ClusterError(f"A task on the cluster failed: {_line(e, -1)}", STOPPED) from e
-        raise ClusterError(f"The cluster failed: {_line(e, 0)}", STOPPED) from e
+            raise ClusterError(f"A task on the cluster failed: {error_line(e, -1)}", STOPPED) from e
+        raise ClusterError(f"The cluster failed: {error_line(e, 0)}", STOPPED) from e
 
 
 def _cause_of(error: BaseException | None) -> OnehopError | None:
@@ -165,7 +165,7 @@ def _cause_of(error: BaseException | None) -> OnehopError | None:
     return None
 
 
-def _line(error: BaseException, index: int) -> str:
+def error_line(error: BaseException, index: int) -> str:
     """One line of an error's message, as a sentence."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[index].strip()[:300].rstrip(".") + "."

@@ -235,9 +235,13 @@ class Cells:
                     self._add(i, column, cell)
 
     def _read_jsonl(self) -> None:
-        assert self.piece.window is not None
-        for i, line in enumerate(self.piece.window.lines):
-            record = _json_object(line, self.piece.window.name, self.piece.window.first + i)
+        window = self.piece.window
+        assert window is not None
+        for i, line in enumerate(window.lines):
+            record = json_object(line)
+            if record is None and line.strip():
+                what = f"Line {window.first + i} of {window.name} is not a JSON object."
+                raise TextError(what, "Correct it, or rename the file to .txt.")
             self.records.append(record)
             for key, value in (record or {}).items():
                 if not self.fields or key in self.fields:
@@ -263,9 +267,13 @@ class Cells:
         """The records with their translations, in their format."""
         if self.format == "parquet":
             return self._table_with_translations(translations)
+        is_tsv = self.format == "tsv"
         for (record, key), text in zip(self.keys, translations, strict=True):
-            self.records[record][key] = " ".join(text.split("\t")) if self.format == "tsv" else text
-        lines = (_format_record(record) for record in self.records)
+            self.records[record][key] = " ".join(text.split("\t")) if is_tsv else text
+        lines = (
+            "\t".join(record) if is_tsv else "" if record is None else json.dumps(record, ensure_ascii=False)
+            for record in self.records
+        )
         return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
     def _table_with_translations(self, translations: Sequence[str]) -> bytes:
@@ -279,22 +287,6 @@ class Cells:
             at = table.schema.get_field_index(name)
             table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
         return _ipc_bytes(table)
-
-
-def _json_object(line: str, name: str, number: int) -> dict[str, Any] | None:
-    """The JSON object of a line; None for an empty line."""
-    if not line.strip():
-        return None
-    record = json_object(line)
-    if record is None:
-        raise TextError(f"Line {number} of {name} is not a JSON object.", "Correct it, or rename the file to .txt.")
-    return record
-
-
-def _format_record(record: Any) -> str:
-    if isinstance(record, list):
-        return "\t".join(record)
-    return "" if record is None else json.dumps(record, ensure_ascii=False)
 
 
 def header_of(input_: InputFile, fields: Sequence[str]) -> list[str]:
@@ -311,11 +303,11 @@ def header_of(input_: InputFile, fields: Sequence[str]) -> list[str]:
 
 def first_lines(input_: InputFile) -> list[str]:
     """The texts of the first window of a file."""
-    piece = next(
-        (p for p in pieces(0, input_) if p.error or p.window or (p.table and ipc_table(p.table).num_rows)), None
-    )
-    if piece is None:
-        return []
-    if piece.error is not None:
-        raise piece.error
-    return piece.window.lines if input_.format == "text" and piece.window else Cells(piece, input_.format, ()).texts
+    for piece in pieces(0, input_):
+        if piece.error is not None:
+            raise piece.error
+        if piece.window and input_.format == "text":
+            return piece.window.lines
+        if piece.window or (piece.table and ipc_table(piece.table).num_rows):
+            return Cells(piece, input_.format, ()).texts
+    return []

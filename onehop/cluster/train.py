@@ -17,7 +17,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from onehop.atomic import write_json
-from onehop.cluster.connection import ClusterError, alive_nodes, joined
+from onehop.cluster.connection import ClusterError, alive_nodes, error_line, joined
 from onehop.config import Settings
 from onehop.console import TrainDisplay
 from onehop.errors import OnehopError, RunError
@@ -57,18 +57,17 @@ def train_on_cluster(
     gpu, threads = (device or "").startswith("cuda"), threads or 1
     with joined(address):
         _check_capacity(workers, threads, gpu=gpu)
-        config = {
+        arguments = {
             "settings": settings,
-            "out": str(out.absolute()),
-            "store": str(store.absolute()),
+            "out": out.absolute(),
+            "store": store.absolute(),
             "device": "cuda" if gpu else device,  # each worker sees one GPU
             "bleu_on": bleu_on,
             "tensorboard": tensorboard,
-            "pids": str(pids.absolute()) if pids else None,
         }
         out.mkdir(parents=True, exist_ok=True)
         with _Watch(out, settings):
-            _fit(config, workers, threads, gpu=gpu)
+            _fit({"train": arguments, "pids": pids and pids.absolute()}, workers, threads, gpu=gpu)
     model = out / "model.safetensors"
     return model if model.exists() else None
 
@@ -88,7 +87,7 @@ def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> No
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    out, name = Path(config["out"]), f".ray-{secrets.token_hex(4)}"
+    out, name = config["train"]["out"], f".ray-{secrets.token_hex(4)}"
     (out / _REFUSED).unlink(missing_ok=True)
     resources: dict[str, float] = {"CPU": 1, "GPU": 1} if gpu else {"CPU": threads}
     trainer = TorchTrainer(
@@ -103,8 +102,7 @@ def _fit(config: dict[str, Any], workers: int, threads: int, *, gpu: bool) -> No
     try:
         trainer.fit()
     except Exception as e:  # Ray wraps errors of workers in classes of several modules
-        last = (str(e).strip().splitlines() or [type(e).__name__])[-1][:300]
-        what = f"The training on the cluster failed: {last}"
+        what = f"The training on the cluster failed: {error_line(e, -1)}"
         raise ClusterError(what, f"The same command resumes from the last checkpoint in {out}.") from e
     finally:
         shutil.rmtree(out / name, ignore_errors=True)
@@ -165,24 +163,17 @@ def _worker(config: Mapping[str, Any]) -> None:
     from onehop.training import workflow
     from onehop.training.distributed import LostPeerError
 
-    rank = ray.train.get_context().get_world_rank()
+    rank, out = ray.train.get_context().get_world_rank(), config["train"]["out"]
     if config["pids"]:
         node = ray.get_runtime_context().get_node_id()
-        write_json(Path(config["pids"]) / f"{rank}.json", [node, os.getpid()])
-    refused = Path(config["out"]) / _REFUSED
+        write_json(config["pids"] / f"{rank}.json", [node, os.getpid()])
+    refused = out / _REFUSED
     if refused.exists():
         return
     if rank == 0:
-        _note_start(Path(config["out"]))
+        _note_start(out)
     try:
-        workflow.train(
-            config["settings"],
-            config["out"],
-            store=config["store"],
-            device=config["device"],
-            bleu_on=config["bleu_on"],
-            tensorboard=config["tensorboard"],
-        )
+        workflow.train(**config["train"])
     except LostPeerError:
         raise  # Ray restarts all workers
     except OnehopError as e:

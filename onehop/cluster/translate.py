@@ -10,6 +10,7 @@ import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -26,7 +27,7 @@ from onehop.console import PrepareDisplay
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.pipelines.bulk import BulkJob
 from onehop.pipelines.pivot import LinePipeline
-from onehop.storage.model_label import SUFFIX, describe
+from onehop.storage.model_label import SUFFIX, check_unchanged, describe
 
 _WARNINGS_SHOWN = 10
 _ATTEMPTS = 4  # per window; if a worker dies in each, the job ends
@@ -241,10 +242,9 @@ class _Worker:
 
 
 def _worker_died(piece: Piece) -> ClusterError:
-    window = piece.window
-    where = (
-        f"the lines from {window.first} on of {window.name}" if window else f"window {piece.number} of a Parquet file"
-    )
+    where = f"window {piece.number} of a Parquet file"
+    if piece.window:
+        where = f"the lines from {piece.window.first} on of {piece.window.name}"
     remedy = "If memory ran out, give fewer --workers or a smaller --batch-size."
     return ClusterError(f"A worker died {_ATTEMPTS} times at {where}.", remedy)
 
@@ -261,11 +261,9 @@ class _ShippedModel:
         """The model's path on this node."""
         import ray
 
-        try:
-            if describe(self.path).hash == self.hash:
-                return self.path
-        except OnehopError:
-            pass
+        with suppress(OnehopError):
+            check_unchanged(self.path, self.hash)
+            return self.path
         folder = Path(tempfile.gettempdir()) / f"onehop-models-{os.getuid()}" / self.hash
         try:
             folder.mkdir(parents=True, exist_ok=True)
