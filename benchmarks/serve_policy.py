@@ -64,17 +64,7 @@ class SleepingEngine:
 
 
 async def measure(seconds: float, every: float, cells: float) -> dict[str, Any]:
-    settings = ServerSettings()
-    lane = Lane(
-        SleepingEngine(cells),
-        threads=2,
-        budget=settings.batch_tokens,
-        patience=settings.patience,
-        max_queued_tokens=settings.max_queue,
-        max_wait_seconds=settings.answer_seconds,
-        batch_seconds=settings.batch_seconds,
-        metrics=Metrics(),
-    )
+    lane = Lane(SleepingEngine(cells), ServerSettings(), Metrics(), threads=2)
     lane.pace = 0.9 * cells  # as learnt from earlier requests
     draw, waits = random.Random(2), list[float]()
 

@@ -33,7 +33,6 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 
-
 # Characters that JSON does not escape, but that control a terminal or its text direction.
 _UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2

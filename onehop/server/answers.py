@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -50,9 +50,10 @@ def event(name: str, content: dict[str, Any]) -> str:
     return f"event: {name}\ndata: {json.dumps(_finite(content), ensure_ascii=False)}\n\n"
 
 
-def _stream_event(content: dict[str, Any], languages: dict[str, str]) -> str:
+def _stream_event(content: dict[str, Any], languages: dict[str, str], on_result: Callable[[Result], None]) -> str:
     """An event of a streamed translation; its name depends on its content."""
     if (result := content.get("translation")) is not None:
+        on_result(result)
         doubtful = [sentence.text for sentence in result.doubtful]
         return event("done", {**languages, "translation": result.details(), "doubtful": doubtful})
     is_final = content.pop("final", False)
@@ -99,7 +100,6 @@ async def on_http(request: Request, error: Exception) -> Response:
 
 
 async def on_disconnect(request: Request, error: Exception) -> Response:
-    """Answer a client that disconnected during its request."""
     return Response(status_code=499)
 
 
@@ -114,16 +114,17 @@ async def event_stream(
     languages: dict[str, str],
     deadline: float,
     seconds: float,
+    on_result: Callable[[Result], None],
 ) -> AsyncIterator[str]:
     """Server-sent events until the deadline of the whole stream. The last one names the languages."""
-    yield _stream_event(first, languages)
+    yield _stream_event(first, languages, on_result)
     try:
         async with aclosing(rest):
             while True:
                 # Do not yield under the timeout: it would cancel a task that is sending.
                 async with asyncio.timeout_at(deadline):
                     content = await anext(rest)
-                yield _stream_event(content, languages)
+                yield _stream_event(content, languages, on_result)
     except StopAsyncIteration:
         pass
     except TimeoutError:

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -160,7 +160,7 @@ class Application:
     def post(
         self, answer: Callable[[Request, Any], Awaitable[Response]], kind: type[BaseModel], *, form: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Add a POST route: authenticate, read and check the body, and answer within the time limit."""
+        """An endpoint that authenticates, reads and checks the body, and answers within the time limit."""
 
         async def endpoint(request: Request) -> Response:
             data = await self.read(request)
@@ -244,11 +244,15 @@ class Application:
         service = await self.service_for(body, [body.text])
         terms = Terms(formality=body.formality)
         options = RequestOptions(search=body.options(), terms=terms, prefixes=[body.prefix])
-        events = self.with_sizes(request, body.text, service.stream(body.text, options))
+        events = service.stream(body.text, options)
         first = await anext(events)
         self.log_sizes(request, [body.text], [])
         languages = {"source": service.source, "target": service.target}
-        content = event_stream(first, events, languages, deadline, self.settings.answer_seconds)
+
+        def log_result(result: Result) -> None:
+            self.log_sizes(request, [body.text], [result])
+
+        content = event_stream(first, events, languages, deadline, self.settings.answer_seconds, log_result)
         return StreamingResponse(content, media_type="text/event-stream")
 
     async def trace(self, request: Request, body: schemas.TraceBody) -> Response:
@@ -314,9 +318,8 @@ class Application:
         possible = [p for p in self.services if source in (None, p[0]) and body.target in (None, p[1])]
         fitting = [p for p in possible if p in services]
         if source is not None and len(fitting) > 1:
-            raise Problem(
-                400, f"From {source} there are several targets: name one, {' or '.join(t for _, t in fitting)}."
-            )
+            targets = " or ".join(target for _, target in fitting)
+            raise Problem(400, f"From {source} there are several targets: name one, {targets}.")
         if possible and not fitting:
             form, languages = "small" if quality == "fast" else "full", " or ".join(f"{s} to {t}" for s, t in possible)
             raise Problem(400, f"This server has no {form} model for {languages}: leave out quality.")
@@ -351,21 +354,10 @@ class Application:
             return str(guess["language"])
         if guess and possible and guess["confidence"] >= _SURE:
             code = guess["language"]
-            what = (
-                f"The text seems to be in {name_of(code)} ({code}), and no model from {code} to {target} is installed."
-            )
-            raise Problem(400, f"{what} Give source if it is in one of {', '.join(sorted(possible))}.")
+            what = f"The text seems to be in {name_of(code)} ({code})"
+            remedy = f"Give source if it is in one of {', '.join(sorted(possible))}."
+            raise Problem(400, f"{what}, and no model from {code} to {target} is installed. {remedy}")
         return next(iter(possible), "auto")
-
-    async def with_sizes(
-        self, request: Request, text: str, events: AsyncGenerator[dict[str, Any]]
-    ) -> AsyncGenerator[dict[str, Any]]:
-        """The events of a stream. The last one adds the sizes to the access log."""
-        async with aclosing(events):
-            async for event in events:
-                if "translation" in event:
-                    self.log_sizes(request, [text], [event["translation"]])
-                yield event
 
     def log_sizes(self, request: Request, texts: Sequence[str], results: Sequence[Result]) -> None:
         """Add sizes to the access log, and texts only with log_texts."""

@@ -45,7 +45,7 @@ _FORM_BYTES = 1 << 16
 _SWEEP_SECONDS, LONGEST_WAIT = 60.0, 5.0
 _EVENTS = "text/event-stream"
 
-Choose = Callable[[str], Awaitable[Translating | None]]
+_Choose = Callable[[str], Awaitable[Translating | None]]
 
 
 class Files:
@@ -123,7 +123,7 @@ class Files:
         return data if isinstance(data, Response) else _attachment(download_name(upload.name, target), data)
 
     async def events(
-        self, request: Request, upload: Upload, choose: Choose, target: Callable[[], str]
+        self, request: Request, upload: Upload, choose: _Choose, target: Callable[[], str]
     ) -> AsyncIterator[str]:
         """Server-sent events: progress, and finally done or error."""
         queue = asyncio.Queue[dict[str, int] | None]()
@@ -185,7 +185,7 @@ class Files:
         self,
         request: Request,
         upload: Upload,
-        choose: Choose,
+        choose: _Choose,
         on_progress: Callable[[dict[str, int]], None] = lambda progress: None,
     ) -> bytes:
         """The translated file. `choose` takes a sample of its text; None means that it is returned unchanged."""
@@ -202,7 +202,7 @@ class Files:
         child: Process,
         request: Request,
         upload: Upload,
-        choose: Choose,
+        choose: _Choose,
         on_progress: Callable[[dict[str, int]], None],
     ) -> bytes:
         """Answer the requests of a file's process until it returns the translation."""

@@ -7,10 +7,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onehop.decoding.options import Hypothesis
+from onehop.server.metrics import Metrics
 from onehop.server.scheduler import USUAL_BEAM, Call, Lane, NBest, QueuedSentence, tokens
+from onehop.server.settings import ServerSettings
 
 if TYPE_CHECKING:  # it imports torch
     from onehop.decoding.continuous_batching import ContinuousBatch
@@ -33,9 +35,10 @@ class JoiningLane(Lane):
         call: Call,
         begin: "Callable[[], ContinuousBatch]",
         read: Callable[[list[Hypothesis]], NBest],
-        **limits: Any,
+        settings: ServerSettings,
+        metrics: Metrics,
     ) -> None:
-        super().__init__(call, threads=1, **limits)
+        super().__init__(call, settings, metrics, threads=1)
         self.begin, self.read = begin, read
         self.search: ContinuousBatch | None = None
         # Used by the thread during a step, and by the event loop between steps.
@@ -77,7 +80,7 @@ class JoiningLane(Lane):
         for job in self.in_order():
             if job.is_long and long_ones_wait:
                 continue
-            if has_room(job, beside, self.budget):
+            if has_room(job, beside, self.settings.batch_tokens):
                 new.append(job)
                 beside.append(job)
             elif job.is_long and any(other.is_long for other in beside):

@@ -16,7 +16,7 @@ from onehop.storage.registry import SMALL, Quality
 from onehop.text.language_id import name_of
 
 
-class PivotService(Translating):
+class _PivotService(Translating):
     """Works like a `Service`, through a pivot language, and shares the lanes of two services."""
 
     def __init__(self, first: Service, second: Service) -> None:
@@ -82,5 +82,5 @@ def routes_by_quality(services: Sequence[Service]) -> dict[Quality | None, dict[
     for quality, form in forms.items():
         models = first_of_each_pair(form)
         for pair, (first, *rest) in all_routes(models).items():
-            routes[quality][pair] = PivotService(models[first], models[rest[0]]) if rest else models[first]
+            routes[quality][pair] = _PivotService(models[first], models[rest[0]]) if rest else models[first]
     return routes

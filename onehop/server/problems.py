@@ -4,8 +4,6 @@ import math
 
 
 class Problem(Exception):  # noqa: N818  # most are the client's
-    """An error response."""
-
     def __init__(self, status: int, sentence: str, *, retry_after: float | None = None) -> None:
         super().__init__(sentence)
         self.status, self.sentence = status, sentence

@@ -21,6 +21,7 @@ from onehop.decoding.options import SearchOptions, allowing
 from onehop.pipelines.sentence_translator import Translation
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
+from onehop.server.settings import ServerSettings
 
 # Lengths below this count as similar.
 _SHORT = 16
@@ -69,27 +70,15 @@ class QueuedSentence:
 class Lane:
     """An engine with its queue."""
 
-    def __init__(
-        self,
-        call: Call,
-        *,
-        threads: int,
-        budget: int,
-        patience: float,
-        max_queued_tokens: int,
-        max_wait_seconds: float,
-        batch_seconds: float,
-        metrics: Metrics,
-    ) -> None:
-        self.call, self.threads, self.budget, self.patience = call, threads, budget, patience
-        self.batch_seconds, self.pace = batch_seconds, _FIRST_PACE
-        self.max_queued_tokens, self.max_wait_seconds, self.metrics = max_queued_tokens, max_wait_seconds, metrics
+    def __init__(self, call: Call, settings: ServerSettings, metrics: Metrics, *, threads: int) -> None:
+        self.call, self.settings, self.metrics, self.threads = call, settings, metrics, threads
         self.executor = ThreadPoolExecutor(threads, thread_name_prefix="onehop")
         self.waiting: list[QueuedSentence] = []
         self.running: list[QueuedSentence] = []
         self.last_overlap = -math.inf  # time of the last request that arrived during another
         self.free, self.slow_running, self.clock = threads, 0, 0.0
         self.requests = count()
+        self.pace = _FIRST_PACE
         self.speed = 1000.0  # tokens per second, a moving average
         self.has_timer = self.closed = False
 
@@ -130,14 +119,15 @@ class Lane:
 
         In fair queuing, only sentences of requests with fewer scheduled tokens than its own come before it.
         """
-        most = max(1, min(self.max_queued_tokens // _SHARE, int(self.max_wait_seconds * self.speed)))
+        max_queue, max_seconds = self.settings.max_queue, self.settings.answer_seconds
+        most = max(1, min(max_queue // _SHARE, int(max_seconds * self.speed)))
         if own > most:
             what = f"The request has {own:,} tokens; the maximum is {most:,}: send it in {-(-own // most)} parts."
             raise Problem(413, what)
         waiting = tokens(self.waiting)
         before = tokens([job for job in self.waiting if job.start < self.clock + own])
-        room = self.max_queued_tokens if own * _SMALL <= self.max_queued_tokens else self.max_queued_tokens // 2
-        if waiting + own > room or (before + own) / self.speed > self.max_wait_seconds:
+        room = max_queue if own * _SMALL <= max_queue else max_queue // 2
+        if waiting + own > room or (before + own) / self.speed > max_seconds:
             raise busy(waiting / self.speed)
 
     def drop_cancelled(self) -> None:
@@ -161,8 +151,8 @@ class Lane:
     def is_time(self) -> bool:
         """Whether a batch is due: it is full, or the first sentence has waited long enough. Otherwise set a timer."""
         oldest = min(job.arrived for job in self.waiting)
-        rest = oldest + self.patience - time.monotonic()
-        if rest <= 0 or tokens(self.waiting) >= self.budget:
+        rest = oldest + self.settings.patience - time.monotonic()
+        if rest <= 0 or tokens(self.waiting) >= self.settings.batch_tokens:
             return True
         if not self.has_timer:
             self.has_timer = True
@@ -181,7 +171,8 @@ class Lane:
             ready = [job for job in ready if not self.is_slow(job)]
         if not ready:
             return []
-        return self.remove(fitting(ready, self.budget, math.ceil(len(ready) / self.free), self.max_cost()))
+        most = math.ceil(len(ready) / self.free)
+        return self.remove(fitting(ready, self.settings.batch_tokens, most, self.max_cost()))
 
     def is_slow(self, job: QueuedSentence) -> bool:
         """Whether a sentence longer than ordinary ones exceeds the time of a batch on its own."""
@@ -194,7 +185,7 @@ class Lane:
         """
         is_recent = time.monotonic() - self.last_overlap < _RECENT_SECONDS
         is_shared = is_recent or len({job.request for job in self.waiting}) > 1
-        return self.pace * self.batch_seconds / (2 if is_shared else 1)
+        return self.pace * self.settings.batch_seconds / (2 if is_shared else 1)
 
     def in_order(self) -> list[QueuedSentence]:
         return sorted(self.waiting, key=lambda job: (job.start, job.arrived))

@@ -24,20 +24,20 @@ Format = Literal["text", "html"]
 Language = Annotated[str, Field(max_length=64, description="A language that /languages lists.")]
 
 
-class Body(BaseModel):
+class _Body(BaseModel):
     """A request's body; unknown fields are refused by name."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-class Languages(Body):
+class Languages(_Body):
     """The language pair. A language may be omitted if there is only one choice."""
 
     source: Language | None = Field(None, description="By default, and for auto, it is identified, or the only one.")
     target: Language | None = Field(None, description="By default the only one; without both, the first model's.")
 
 
-class SearchFields(Languages):
+class _SearchFields(Languages):
     """How to translate: the fields of onehop's SearchOptions, and terms."""
 
     quality: Quality | None = Field(
@@ -70,7 +70,7 @@ class SearchFields(Languages):
         )
 
 
-class TranslateBody(SearchFields):
+class TranslateBody(_SearchFields):
     """A batch to translate."""
 
     texts: list[str] = Field(min_length=1, description="Each is translated on its own; it may have many sentences.")
@@ -82,7 +82,7 @@ class TranslateBody(SearchFields):
     keep: list[str] = Field([], max_length=1000, description="Words not to be translated.")
 
 
-class StreamBody(SearchFields):
+class StreamBody(_SearchFields):
     """A text to translate as a stream."""
 
     text: str = Field(description="It may have many sentences.")
@@ -143,28 +143,14 @@ class OwnFileBody(Languages):
 
 @dataclass(frozen=True)
 class Upload:
-    """A parsed form with a file."""
+    """A parsed form with a file, and how to read the file; without a format, by its name."""
 
     body: Any
     name: str
-
-    @property
-    def data(self) -> bytes:
-        return bytes(self.body.file)
-
-    @property
-    def format(self) -> str | None:
-        """The format, if it is given explicitly."""
-        return getattr(self.body, "format", None) or None
-
-    @property
-    def join_lines(self) -> bool:
-        return getattr(self.body, "join_lines", False)
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        fields = getattr(self.body, "field", [])
-        return (fields,) if isinstance(fields, str) else tuple(fields)
+    data: bytes
+    format: str | None
+    join_lines: bool
+    fields: tuple[str, ...]
 
 
 # --- answers --------------------------------------------------------------------------------------------------
@@ -309,7 +295,15 @@ def read_upload(kind: type[BaseModel], body: bytes, content_type: str, query: st
     form, file_name = read_form(kind, body, content_type, query)
     if not file_name:
         raise Problem(400, "The file has no name: send it with a filename that has an extension.")
-    return Upload(form, file_name)
+    field = getattr(form, "field", [])  # only our own form has this and the format
+    return Upload(
+        body=form,
+        name=file_name,
+        data=form.file,
+        format=getattr(form, "format", None) or None,
+        join_lines=getattr(form, "join_lines", False),
+        fields=(field,) if isinstance(field, str) else tuple(field),
+    )
 
 
 def read_form(kind: type[BaseModel], body: bytes, content_type: str, query: str) -> tuple[Any, str]:

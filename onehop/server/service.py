@@ -25,7 +25,7 @@ from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.server.joining_lane import JoiningLane
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem, busy
-from onehop.server.scheduler import Call, Lane, NBest
+from onehop.server.scheduler import Lane, NBest
 from onehop.server.settings import ServerSettings
 from onehop.server.stream import stream
 from onehop.storage.registry import short_name
@@ -150,12 +150,13 @@ class Service(Translating):
     def fast(self) -> Lane | None:
         """CTranslate2's lane, with one thread per worker."""
         engine: Any = self.translator.fast
-        return None if engine is None else self.lane(lambda: engine, engine.workers)
+        call = partial(self.call, lambda: engine)
+        return None if engine is None else Lane(call, self.settings, self.metrics, threads=engine.workers)
 
     @cached_property
     def reference(self) -> Lane:
         """Torch's lane for whole batches, with one thread: torch uses all cores by itself."""
-        return self.lane(self.torch_engine, 1)
+        return Lane(partial(self.call, self.torch_engine), self.settings, self.metrics, threads=1)
 
     @cached_property
     def joining(self) -> Lane:
@@ -172,36 +173,19 @@ class Service(Translating):
         def read(hypotheses: list[Hypothesis]) -> NBest:
             return [self.translator.translation(h, self.torch_engine()) for h in hypotheses]
 
-        return JoiningLane(self.caller(self.torch_engine), begin, read, **self.limits)
+        return JoiningLane(partial(self.call, self.torch_engine), begin, read, self.settings, self.metrics)
 
     def torch_engine(self) -> Any:
         """The torch engine, which the translator loads on first use."""
         return self.translator.reference
 
-    def lane(self, engine: Callable[[], Engine], threads: int) -> Lane:
-        return Lane(self.caller(engine), threads=threads, **self.limits)
-
-    def caller(self, engine: Callable[[], Engine]) -> Call:
-        """The function by which a lane calls an engine, which is loaded on first use."""
-        return lambda sources, options, indices: self.call(engine(), sources, options, indices)
-
     def call(
-        self, engine: Engine, sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int]
+        self, load: Callable[[], Engine], sources: Sequence[list[int]], options: SearchOptions, indices: Sequence[int]
     ) -> list[NBest]:
-        """Call an engine. Runs in a thread."""
+        """Translate by an engine, which is loaded on first use. Runs in a lane's thread."""
+        engine = load()
         results = engine.translate(sources, options, indices)
         return [[self.translator.translation(h, engine) for h in hypotheses] for hypotheses in results]
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        return {
-            "budget": self.settings.batch_tokens,
-            "batch_seconds": self.settings.batch_seconds,
-            "patience": self.settings.patience,
-            "max_queued_tokens": self.settings.max_queue,
-            "max_wait_seconds": self.settings.answer_seconds,
-            "metrics": self.metrics,
-        }
 
     def check_torch(self) -> None:
         """Refuse requests that need torch if it is not installed."""

@@ -83,7 +83,6 @@ def limits_of(changes: Sequence[str], **more: Any) -> ServerSettings:
 
 
 def serve(models: Sequence[Path], settings: ServerSettings, options: ServeOptions, **engine: Any) -> None:
-    """Serve until a signal arrives; then finish running requests."""
     require("prometheus_client", "pydantic", "starlette", "uvicorn", *["torch"] * options.explores)
     from onehop.server import run
 

@@ -809,18 +809,17 @@ def test_health_is_ok_only_after_a_translation(translator):
     assert (server.get("/health").status_code, server.get("/health").json()) == (200, {"status": "ok"})
 
 
-def test_health_reports_a_fault_until_it_is_over(translator):
+def test_health_reports_a_fault_until_it_is_over(translator, monkeypatch):
     server = Server(translator)
-    call = server.service.call
 
     def fails(*args):
         raise RuntimeError("broken")
 
-    server.service.call = fails
-    answer = server.post("/v1/translate", {"texts": ["a bird"]})
-    refused(answer, 500, "The server has an internal error: see its log.")
-    assert server.get("/health").json() == {"status": "failing"}
-    server.service.call = call
+    with monkeypatch.context() as patch:
+        patch.setattr(translator.fast, "translate", fails)
+        answer = server.post("/v1/translate", {"texts": ["a bird"]})
+        refused(answer, 500, "The server has an internal error: see its log.")
+        assert server.get("/health").json() == {"status": "failing"}
     assert server.get("/health").json() == {"status": "ok"}
 
 
@@ -935,13 +934,13 @@ def test_a_stream_has_one_time_limit_from_its_request_on(translator, monkeypatch
         rest = events()
         first = await anext(rest)
         deadline = asyncio.get_running_loop().time() - late
-        return [text.partition("\n")[0] async for text in answers.event_stream(first, rest, {}, deadline, 7)]
+        return [text.partition("\n")[0] async for text in answers.event_stream(first, rest, {}, deadline, 7, print)]
 
     assert asyncio.run(read(late=1)) == ["event: sentence", "event: error"]
     assert closed == [True]
     asked = []
 
-    async def event_stream(first, rest, languages, deadline, seconds):
+    async def event_stream(first, rest, languages, deadline, seconds, on_result):
         asked.append(deadline - asyncio.get_running_loop().time())
         yield ""
 

@@ -295,7 +295,8 @@ def watched(monkeypatch):
 
 
 def upload(data, name):
-    return Upload(OwnFileBody(file=data, source="en", target="de"), name)
+    body = OwnFileBody(file=data, source="en", target="de")
+    return Upload(body, name, data, format=None, join_lines=False, fields=())
 
 
 def test_work_stops_when_the_client_disconnects(server, monkeypatch):

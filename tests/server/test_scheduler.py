@@ -13,6 +13,7 @@ from onehop.server.joining_lane import LEAST_PLACES, JoiningLane, has_room
 from onehop.server.metrics import Metrics
 from onehop.server.problems import Problem
 from onehop.server.scheduler import LONG, Lane, QueuedSentence, fitting
+from onehop.server.settings import ServerSettings
 
 LOOP = asyncio.new_event_loop()  # for jobs that never run
 # Sources here repeat themselves, which would change the options of the loop detector.
@@ -44,15 +45,11 @@ class Engine:
         assert await asyncio.to_thread(self.began.acquire, timeout=30)
 
 
-def lane(
-    engine, threads=1, budget=64, patience=0.0, max_queued_tokens=10_000, max_wait_seconds=60.0, batch_seconds=1e9
-):
-    limits = {
-        "max_queued_tokens": max_queued_tokens,
-        "max_wait_seconds": max_wait_seconds,
-        "batch_seconds": batch_seconds,
-    }
-    return Lane(engine, threads=threads, budget=budget, patience=patience, metrics=Metrics(), **limits)
+LIMITS = {"batch_tokens": 64, "patience": 0.0, "max_queue": 10_000, "answer_seconds": 60.0, "batch_seconds": 1e9}
+
+
+def lane(engine, threads=1, **limits):
+    return Lane(engine, ServerSettings(**{**LIMITS, **limits}), Metrics(), threads=threads)
 
 
 def ids(length, mark=1):
@@ -115,7 +112,7 @@ def test_a_full_batch_does_not_wait():
     engine = Engine()
 
     async def work():
-        at = lane(engine, budget=12, patience=600)
+        at = lane(engine, batch_tokens=12, patience=600)
         await at.translate([ids(6), ids(6)], PLAIN)
 
     run(work())
@@ -127,7 +124,7 @@ def test_a_long_request_does_not_hold_up_a_short_one():
     done = []
 
     async def work():
-        at = lane(engine, budget=20)
+        at = lane(engine, batch_tokens=20)
         many = asyncio.create_task(at.translate([ids(10)] * 40, PLAIN))
         await engine.has_begun()
         few = asyncio.create_task(at.translate([ids(10)], PLAIN))
@@ -146,7 +143,7 @@ def test_long_sentences_leave_a_thread_free():
     engine = Engine(held=True)
 
     async def work():
-        at = lane(engine, threads=2, budget=42, batch_seconds=1.0)
+        at = lane(engine, threads=2, batch_tokens=42, batch_seconds=1.0)
         at.pace = 200.0
         long = [asyncio.create_task(at.translate([ids(40)], PLAIN)) for _ in range(3)]
         await engine.has_begun()
@@ -166,7 +163,7 @@ def test_a_batch_of_one_request_has_a_time_limit_halved_under_overlap():
     """Sentences of 10 tokens cost 10 × (5 + their number) cells: at 100 a second 15 take 2 seconds, and 5 take one."""
 
     async def work():
-        at = lane(Engine(), budget=1000, batch_seconds=2.0)
+        at = lane(Engine(), batch_tokens=1000, batch_seconds=2.0)
         at.pump, at.pace = lambda: None, 100.0
         at.put(jobs(*[10] * 40))
         assert len(at.take()) == 15
@@ -184,7 +181,7 @@ def test_a_large_request_leaves_a_thread_free_while_others_arrive(monkeypatch):
     engine = Engine(held=True)
 
     async def work():
-        at = lane(engine, threads=2, budget=42, batch_seconds=1.0)
+        at = lane(engine, threads=2, batch_tokens=42, batch_seconds=1.0)
         at.pace = 400.0
         giant = asyncio.create_task(at.translate([ids(40)] * 4, PLAIN))
         await engine.has_begun()
@@ -210,7 +207,7 @@ def test_batches_grow_with_the_number_of_requests():
     """Even if the engine seems slow. Otherwise many small requests would be translated one by one."""
 
     async def work():
-        at = lane(Engine(), budget=1000, batch_seconds=1.0)
+        at = lane(Engine(), batch_tokens=1000, batch_seconds=1.0)
         at.pump, at.pace = lambda: None, 1.0
         for request in range(50):
             at.put(jobs(10, 10, request=request))
@@ -309,7 +306,7 @@ def test_idle_threads_share_waiting_sentences():
     engine = Engine()
 
     async def work():
-        await lane(engine, threads=2, budget=1000).translate([ids(10)] * 8, PLAIN)
+        await lane(engine, threads=2, batch_tokens=1000).translate([ids(10)] * 8, PLAIN)
 
     run(work())
     assert sorted(map(len, engine.batches)) == [4, 4]
@@ -360,7 +357,7 @@ async def refusal(at, *lengths):
 
 def test_a_full_queue_refuses_with_retry_after():
     async def work():
-        async with busy_with(*[1] * 100, max_queued_tokens=1000) as at:
+        async with busy_with(*[1] * 100, max_queue=1000) as at:
             return await refusal(at, 1)
 
     problem = run(work())
@@ -373,7 +370,7 @@ def test_a_full_queue_refuses_with_retry_after():
 
 def test_a_request_that_would_wait_too_long_is_refused_at_once():
     async def work():
-        async with busy_with(4, speed=5.0, max_wait_seconds=10) as at:
+        async with busy_with(4, speed=5.0, answer_seconds=10) as at:
             problem = await refusal(at, 10, 10, 10)
         assert at.speed > 5.0  # the speed is measured
         return problem
@@ -384,9 +381,9 @@ def test_a_request_that_would_wait_too_long_is_refused_at_once():
 
 def test_an_oversized_request_is_refused_with_the_number_of_parts():
     async def work():
-        async with busy_with(max_queued_tokens=100) as at:
+        async with busy_with(max_queue=100) as at:
             problems = [await refusal(at, 50, 1)]
-        async with busy_with(speed=2.0, max_wait_seconds=10) as at:
+        async with busy_with(speed=2.0, answer_seconds=10) as at:
             return [*problems, await refusal(at, 21)]
 
     for_the_queue, in_time = run(work())
@@ -399,10 +396,10 @@ def test_large_waiting_requests_do_not_block_small_ones():
     """Two requests of 250 tokens take 50 seconds. A small one passes them and takes two."""
 
     async def work():
-        async with busy_with(25, speed=10.0, max_wait_seconds=30, max_queued_tokens=1000) as at:
+        async with busy_with(25, speed=10.0, answer_seconds=30, max_queue=1000) as at:
             assert (await refusal(at, *[10] * 25)).status == 503  # it would be done in 50 seconds
             at.put(jobs(10))
-        async with busy_with(25, 25, max_queued_tokens=1000) as at:
+        async with busy_with(25, 25, max_queue=1000) as at:
             assert (await refusal(at, 11)).status == 503  # requests that are not small share half of the queue
             at.put(jobs(10))
 
@@ -430,7 +427,7 @@ def test_a_large_request_gets_its_share_of_an_endless_stream_of_small_ones():
     served = []
 
     async def work():
-        at = lane(Engine(), budget=10)
+        at = lane(Engine(), batch_tokens=10)
         at.pump = lambda: None
         at.put(jobs(*[10] * 10))
         for request in range(1, 150):
@@ -488,13 +485,12 @@ class StepwiseSearch:
         assert await asyncio.to_thread(self.began.acquire, timeout=30)
 
 
-def joining_lane(search, engine=None, budget=64, **limits):
-    limits = {"patience": 0.0, "max_queued_tokens": 10_000, "max_wait_seconds": 60.0, "batch_seconds": 1e9, **limits}
-
+def joining_lane(search, engine=None, **limits):
     def read(found):
         return answer(found[0].ids)
 
-    return JoiningLane(engine or Engine(), lambda: search, read, budget=budget, metrics=Metrics(), **limits)
+    settings = ServerSettings(**{**LIMITS, **limits})
+    return JoiningLane(engine or Engine(), lambda: search, read, settings, Metrics())
 
 
 def submit(lane, length, mark=1, options=PLAIN):
@@ -648,12 +644,12 @@ def test_live_sentences_keep_the_budget_and_long_ones_leave_a_slot():
 
 def test_short_sentences_pass_long_ones_without_starving_them():
     async def work():
-        at = joining_lane(StepwiseSearch(), budget=1)
+        at = joining_lane(StepwiseSearch(), batch_tokens=1)
         at.pump = lambda: None
         at.put([*jobs(*[LONG + 1] * 5), *jobs(2, request=1)])
         assert [job.length for job in at.take()] == [LONG + 1] * (LEAST_PLACES - 1) + [2]
         # A long sentence that is first in the queue holds back the others until it has room.
-        crowd = joining_lane(StepwiseSearch(), budget=100)
+        crowd = joining_lane(StepwiseSearch(), batch_tokens=100)
         crowd.pump = lambda: None
         crowd.live = dict(enumerate(jobs(*[5] * 20)))
         crowd.put([*jobs(LONG + 1), *jobs(2, request=1)])
