@@ -18,7 +18,6 @@ from onehop.setting_fields import check_fields, nearest, setting
 
 _PRESETS = Path(__file__).with_name("presets")
 
-
 # The upper bounds are far above any model that trains. They prevent a foreign file from allocating terabytes.
 MOST_POSITIONS = 1 << 15
 

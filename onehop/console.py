@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-Report = Mapping[str, Any]
+_Report = Mapping[str, Any]
 
 # The end of a stopped run's message, if its folder is kept.
 RESUMES = "the same command resumes."
@@ -123,8 +123,6 @@ class PrepareDisplay:
 
 
 class _BarAndLine(Progress):
-    """A progress bar with a line of text below it."""
-
     line = ""
 
     def get_renderables(self) -> Iterable[RenderableType]:
@@ -160,7 +158,7 @@ class TrainDisplay:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def began(self, facts: Report) -> None:
+    def began(self, facts: _Report) -> None:
         """A run starts or resumes."""
         self.last = int(facts["steps"])
         self.task = self.bar.add_task("", total=self.last)
@@ -169,7 +167,7 @@ class TrainDisplay:
         text = f"{facts['parameters']:,} parameters, {examples}, batches of {facts['batch_tokens']:,} tokens"
         self.out.print(f"{facts['run']}: {text}, {device}")
 
-    def stepped(self, report: Report) -> None:
+    def stepped(self, report: _Report) -> None:
         if self.task is not None and not self.recent:
             # Steps before a resume do not count for the time left.
             self.bar.reset(self.task, total=self.last, completed=report["step"] - 1)
@@ -180,7 +178,7 @@ class TrainDisplay:
         if not self.out.is_terminal and (report["step"] % self.every == 0 or report["step"] == self.last):
             self.out.print(f"step {report['step']:,}/{self.last:,}  {line}")
 
-    def line(self, report: Report) -> str:
+    def line(self, report: _Report) -> str:
         """The numbers of a step; speeds are averaged over the last few steps."""
         seconds = sum(r[0] for r in self.recent)
         rate = sum(r[0] * r[1] for r in self.recent) / seconds
@@ -190,7 +188,7 @@ class TrainDisplay:
             f"rate {report['learning_rate']:.1e}  {rate:,.0f} target tokens/s, {share:.0%} of peak"
         )
 
-    def validated(self, report: Report) -> None:
+    def validated(self, report: _Report) -> None:
         scores = "  ".join(f"{name} {report[name]:.2f}" for name in ("bleu", "chrf") if name in report)
         self.out.print(
             f"[bold]step {report['step']:,}[/bold]  validation: nll {report['valid_nll']:.3f}  "

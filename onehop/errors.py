@@ -99,10 +99,8 @@ def is_installed(module: str) -> bool:
 def missing_package(module: str, instead: str = "") -> MissingPackageError:
     """The error for a missing module of an extra; `instead` says what else the user can do."""
     package = module.partition(".")[0]
-    remedy = f'Install it with: pip install "onehop[{EXTRAS[package]}]"'
-    return MissingPackageError(
-        f"This needs {_NAMES.get(package, package)}.", remedy + (f", or {instead}" * bool(instead))
-    )
+    remedy = f'Install it with: pip install "onehop[{EXTRAS[package]}]"' + (f", or {instead}" if instead else "")
+    return MissingPackageError(f"This needs {_NAMES.get(package, package)}.", remedy)
 
 
 def require(*modules: str, instead: str = "") -> None:

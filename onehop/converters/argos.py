@@ -40,7 +40,7 @@ _REFUSED = "It cannot be imported."
 _AGAIN = "Download the package again."
 _MARKS = {"pad": "<blank>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 
-Read = Callable[[str], bytes | None]
+_Read = Callable[[str], bytes | None]
 
 
 def is_argos(path: Path) -> bool:
@@ -90,7 +90,7 @@ def import_package(path: Path) -> Imported:
 # --- the package ----------------------------------------------------------------------------------------------
 
 
-def _open_package(path: Path) -> Read:
+def _open_package(path: Path) -> _Read:
     """A function that reads a file of a package or its folder; it returns None if there is no such file."""
     if path.is_dir():
         return lambda name: (path / name).read_bytes() if (path / name).is_file() else None
@@ -119,14 +119,14 @@ def _open_package(path: Path) -> Read:
     return read
 
 
-def _required(read: Read, name: str) -> bytes:
+def _required(read: _Read, name: str) -> bytes:
     data = read(name)
     if data is None:
         raise ExportError(f"The package has no {name}.", "Give a package of Argos Translate.")
     return data
 
 
-def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+def _json_object(read: _Read, name: str, missing: dict[str, Any] | None = None) -> dict[str, Any]:
     """A JSON object; `missing` if there is no file."""
     data = read(name) if missing is not None else _required(read, name)
     value = missing if data is None else json_object(data)
@@ -135,7 +135,7 @@ def _json_object(read: Read, name: str, missing: dict[str, Any] | None = None) -
     return value
 
 
-def _read_pieces(read: Read, config: Mapping[str, Any]) -> ImportedPieces:
+def _read_pieces(read: _Read, config: Mapping[str, Any]) -> ImportedPieces:
     """The tokenizer with our ids, and for each id the row of theirs."""
     name = next((name for name in _VOCABULARIES if read(name) is not None), None)
     if name is None:

@@ -54,21 +54,22 @@ def import_folder(folder: Path, out: Path, sentences: Sequence[str] = SENTENCES)
 
     has_original = is_installed(huggingface.NEEDS[0])
     parity: Parity | bert.VectorParity | None = None
-    is_argos = argos.is_argos(folder)
-    if not is_argos and bert.is_bert(folder):
+    if argos.is_argos(folder):
+        require("google.protobuf")
+        package = argos.import_package(folder)
+        file = write_model(out, package.stored)
+        parity = compare(package.stored, "ctranslate2", argos.ArgosOriginal(folder, package), sentences)
+    elif bert.is_bert(folder):
         encoder = bert.import_bert(folder)
         file = write_model(out, encoder)
         if has_original:
             parity = bert.compare_vectors(encoder, folder, sentences)
     else:
         require("google.protobuf")
-        imported = argos.import_package(folder) if is_argos else import_marian(folder)
-        file = write_model(out, imported.stored)
-        if is_argos:
-            parity = compare(imported.stored, "ctranslate2", argos.ArgosOriginal(folder, imported), sentences)
-        elif has_original:
-            original = huggingface.HuggingFace(folder, imported.rows)
-            parity = compare(imported.stored, "huggingface", original, sentences)
+        marian = import_marian(folder)
+        file = write_model(out, marian.stored)
+        if has_original:
+            parity = compare(marian.stored, "huggingface", huggingface.HuggingFace(folder, marian.rows), sentences)
     if parity is not None:
         parity.write(file.with_suffix(f".{_PARITY}"))
     return parity

@@ -28,8 +28,6 @@ _OPSET = 18
 _ENCODER, _DECODER, _TOKENIZER, _ABOUT = "encoder.onnx", "decoder.onnx", "tokenizer.spm", "onehop.json"
 _CACHE = ("keys", "values", "cross_keys", "cross_values")
 
-Keys = Float[Tensor, "layers batch heads past d_k"]
-Values = Float[Tensor, "layers batch heads past d_v"]
 CrossKeys = Float[Tensor, "layers batch heads source d_k"]
 CrossValues = Float[Tensor, "layers batch heads source d_v"]
 Source = Int[Tensor, "batch source"]
@@ -71,8 +69,8 @@ class DecoderGraph(nn.Module):
         self,
         ids: Int[Tensor, "batch 1"],
         src: Source,
-        keys: Keys,
-        values: Values,
+        keys: Float[Tensor, "layers batch heads past d_k"],
+        values: Float[Tensor, "layers batch heads past d_v"],
         cross_keys: CrossKeys,
         cross_values: CrossValues,
     ) -> tuple[Float[Tensor, "batch vocab"], Float[Tensor, "layers batch heads grown d_k"], Float[Tensor, "..."]]:

@@ -103,9 +103,7 @@ class Reference:
 
 def positions(model: ModelSettings) -> int:
     """The size of the position table in an export: beyond the training lengths, if possible."""
-    return (
-        model.max_length if model.positions == "learned" else max(_LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)
-    )
+    return int(min(model.most_positions, max(_LEAST_POSITIONS, model.max_length + MORE_THAN_SOURCE)))
 
 
 def greedy(step: Step, most: int) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from typing import Any
 
 FOLDER = Path(__file__).with_name("page")
 WORKER = "local/"  # modules of the worker that runs the model; an exported file has none
-_START = 'import "onehop/main.js";'
 TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 # An exported file forbids itself every request.
@@ -48,7 +47,7 @@ def _filled(modules: Mapping[str, str], style: str, data: Mapping[str, Any], lat
         "style": style,
         "import-map": f'<script type="importmap">{json.dumps({"imports": modules})}</script>',
         "data": data_script("data", data),
-        "start": f'<script type="module" async>{_START}</script>',
+        "start": '<script type="module" async>import "onehop/main.js";</script>',
         "late": "\n".join(data_script(name, content) for name, content in late.items()),
     }
     template = (FOLDER / "index.html").read_text(encoding="utf-8")

@@ -28,7 +28,6 @@ _READ_SECONDS = 10.0
 _ROLES = ("encoder", "decoder", "cross")
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
-
 _Answer = Callable[[Request], Awaitable[Response]]
 Compute = Callable[[Callable[[], Any]], Awaitable[Any]]
 

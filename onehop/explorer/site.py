@@ -40,7 +40,7 @@ def write_site(explorer: Explorer, model: Path, folder: Path) -> int:
                 (partial / "page" / path).parent.mkdir(parents=True, exist_ok=True)
                 (partial / "page" / path).write_bytes(content)
             write_model(partial / MODEL, stored)
-            described = {**description(explorer), **rules, "bytes": (partial / MODEL).stat().st_size}
+            described = {**_description(explorer), **rules, "bytes": (partial / MODEL).stat().st_size}
             (partial / DESCRIPTION).write_text(json.dumps(described, ensure_ascii=False), encoding="utf-8")
             (partial / EXAMPLE).write_text(json.dumps(late), encoding="utf-8")
             (partial / "index.html").write_text(_page_of(explorer, first), encoding="utf-8")
@@ -60,7 +60,7 @@ def _page_of(explorer: Explorer, example: Json) -> str:
     return html.replace(charset, f'{charset}\n<meta http-equiv="Content-Security-Policy" content="{policy}">', 1)
 
 
-def description(explorer: Explorer) -> Json:
+def _description(explorer: Explorer) -> Json:
     """The settings, search options and projections that the browser needs besides the weights."""
     tracer = explorer.tracer
     options = tracer.translator.with_defaults(None)
