@@ -18,10 +18,9 @@ from onehop.config import Settings, load_settings, preset_names, with_changes
 from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
 from onehop.setting_fields import nearest
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Remedies for removed options, where the closest existing name would mislead.
 _DROPPED = {"onehop translate --fast": "Use --quality fast."}
-
 
 # typer does not export this class.
 _UsageError: Any = typer.BadParameter.__base__
@@ -34,7 +33,7 @@ class OneLineErrors(TyperGroup):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except _UsageError as e:
-            raise refused(e, f"{parent.command_path} {info_name}" if parent else "onehop") from None
+            raise _refused(e, f"{parent.command_path} {info_name}" if parent else "onehop") from None
         except OSError as e:  # --help or --version on a full disk
             _exit_if_full(e)
 
@@ -58,7 +57,7 @@ class OneLineErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except _UsageError as e:
-            raise refused(e, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()) from None
+            raise _refused(e, f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()) from None
         except OnehopError as e:
             _exit_with(e, ctx)
         except ModuleNotFoundError as e:
@@ -72,7 +71,7 @@ class OneLineErrors(TyperGroup):
 
 
 def _exit_if_full(error: OSError) -> NoReturn:
-    if error.errno not in FULL:
+    if error.errno not in _FULL:
         raise error
     # Flushing the buffered output at exit would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -99,7 +98,7 @@ def _with_plain_types(params: list[Any]) -> list[Any]:
     return params
 
 
-def refused(e: Any, command: str) -> Exception:
+def _refused(e: Any, command: str) -> Exception:
     """Print a usage error on one line, and return the exception that ends the program."""
     if type(e).__name__ == "NoArgsIsHelpError":  # shows the help
         return cast("Exception", e)
@@ -142,7 +141,7 @@ def presets(incomplete: str) -> list[str]:
     return [name for name in preset_names() if name.startswith(incomplete)]
 
 
-def models(incomplete: str) -> Iterator[tuple[str, str]]:
+def _models(incomplete: str) -> Iterator[tuple[str, str]]:
     """Matching installed models, each with its languages."""
     from onehop.storage.registry import labels
 
@@ -164,7 +163,7 @@ Changes = Annotated[
 
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one.")]
 
-NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": models}
+NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": _models}
 
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch on a CPU. Default: one per core.")]
 

@@ -52,7 +52,7 @@ OPTIONAL = (
 
 def report() -> Iterator[str]:
     """The lines to print. A part that fails does not stop the others."""
-    for title, part in PARTS.items():
+    for title, part in _PARTS.items():
         yield title
         try:
             yield from (f"  {line}" for line in part())
@@ -126,14 +126,14 @@ def gpu() -> Iterator[str]:
 
 
 def _engines() -> Iterator[str]:
-    yield from engine(
+    yield from _engine(
         "ctranslate2", "CPU", lambda m: f"computes in {', '.join(sorted(m.get_supported_compute_types('cpu')))}"
     )
     if is_installed("torch"):
-        yield from engine("torch", "CPU and GPU", lambda m: f"{m.get_num_threads()} threads")
+        yield from _engine("torch", "CPU and GPU", lambda m: f"{m.get_num_threads()} threads")
 
 
-def engine(name: str, where: str, describe: Callable[[Any], str]) -> Iterator[str]:
+def _engine(name: str, where: str, describe: Callable[[Any], str]) -> Iterator[str]:
     """An engine's description, or why it cannot be imported."""
     try:
         yield f"{name} ({where}): {describe(importlib.import_module(name))}"
@@ -161,7 +161,7 @@ def _version_of(package: str) -> str | None:
         return None
 
 
-PARTS: dict[str, Callable[[], Iterator[str]]] = {
+_PARTS: dict[str, Callable[[], Iterator[str]]] = {
     "Installation": installation,
     "Extras": extras,
     "Processor": processor,

@@ -42,8 +42,7 @@ def demo(
     threads: Threads = None,
 ) -> None:
     """Translate three sentences, show where the model looked, and write the explorer's page."""
-    if ctx.invoked_subcommand is not None:
-        command = ctx.invoked_subcommand
+    if (command := ctx.invoked_subcommand) is not None:
         for name in ("out", "device", "threads"):
             if getattr(ctx.get_parameter_source(name), "name", "") == "COMMANDLINE":
                 raise SettingsError(

@@ -83,12 +83,12 @@ def explore(
 
     if site is not None:
         _check_site(site, export, edits)
+        if model is None and DEFAULT + SMALL in installed():
+            model = DEFAULT + SMALL  # visitors download it
     elif export is None:
         require("starlette", "uvicorn", instead="write a file with --export")
     else:
         check_writable(export)
-    if site is not None and model is None and DEFAULT + SMALL in installed():
-        model = DEFAULT + SMALL  # visitors download it
     path = find_model(model)
     if compare is not None and (site or export) is not None:
         raise SettingsError("A file or site holds one model.", "Leave out --compare, or --site and --export.")

@@ -135,20 +135,22 @@ class LineInputs:
         language = LanguageWatch(describe(job.route[0]).content["source"] if job.route else "")
         if self.out is None:
             with contextlib.closing(translated(self.windows)) as results:
-                run(results, _to_stream(sys.stdout.buffer), language, say=print_message)
+                _write_all(results, _to_stream(sys.stdout.buffer), language, say=print_message)
             return
         from onehop.console import PrepareDisplay  # imported late, so that a text on the command line is fast
 
         is_direct = self.out.exists() and not self.out.is_file()  # a pipe or a device
+        identity = job.identity() if self.files else None
         with (
-            _opened(self.out) if is_direct else ResumableFile(self.out, job.identity() if self.files else None) as out,
+            write_errors(self.out, CHECK_FOLDER) if is_direct else contextlib.nullcontext(),
+            open(self.out, "wb") if is_direct else ResumableFile(self.out, identity) as out,
             PrepareDisplay() as bar,
         ):
             bar.stage("translating", _lines_in(self.files), "lines")
             incoming = out.skip_done(self.windows, bar.resume) if isinstance(out, ResumableFile) else self.windows
             write = out.write if isinstance(out, ResumableFile) else _to_stream(out)
             with contextlib.closing(translated(incoming)) as results:
-                run(results, write, language, say=lambda text: bar.note(f"onehop: {text}"), advance=bar.advance)
+                _write_all(results, write, language, say=lambda text: bar.note(f"onehop: {text}"), advance=bar.advance)
             bar.note(f"{self.out}: {bar.done:,} lines")
 
 
@@ -160,7 +162,7 @@ def _with_offsets(windows: Iterable[Window]) -> Iterator[Window]:
         offset += len(window.lines)
 
 
-def run(
+def _write_all(
     results: Iterable[TranslatedWindow],
     write: Callable[[TranslatedWindow], None],
     language: LanguageWatch,
@@ -191,13 +193,6 @@ def _to_stream(stream: IO[bytes]) -> Callable[[TranslatedWindow], None]:
         stream.flush()
 
     return write
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """A pipe or a device to write to."""
-    with write_errors(path, CHECK_FOLDER), open(path, "wb") as stream:
-        yield stream
 
 
 class LineWarnings:

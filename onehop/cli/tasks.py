@@ -1,5 +1,6 @@
 """Commands of the other models: GPT and BERT."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onehop.cli.app import NAME_OR_FILE, Device, Threads, app, errors_name_cli_options, say_waiting, use_threads
-from onehop.errors import SettingsError, require
+from onehop.errors import SettingsError, require, write_errors
 
 _PANEL = "The same blocks in other models"
 
@@ -61,8 +62,11 @@ def embed(
     """Turn sentences into vectors, or find the lines of a file that are nearest in meaning."""
     _check_model(model, "encoder")
     use_threads(threads)
+    import numpy as np
+
+    from onehop.data.filters import counted
     from onehop.evaluation.report import read_lines
-    from onehop.pipelines.embed import Embedder, neighbours, save, vector_lines
+    from onehop.pipelines.embed import Embedder, nearest
 
     if out is not None and out.suffix != ".npy":
         raise SettingsError(f"{out} does not end in .npy, as numpy's files do.", "Name it so, or print without -o.")
@@ -73,11 +77,16 @@ def embed(
     embedder = Embedder.load(model, device)
     vectors = embedder.vectors(sentences)
     if out is not None:
-        typer.echo(save(vectors, out))
+        with write_errors(out), out.open("wb") as file:
+            np.save(file, vectors)
+        typer.echo(f"{out}: {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers")
     elif others is None:
-        typer.echo("\n".join(vector_lines(vectors)))
+        typer.echo("\n".join(json.dumps([round(float(x), 6) for x in vector]) for vector in vectors))
     else:
-        typer.echo("\n".join(neighbours(vectors, embedder.vectors(others), sentences, others, count)))
+        near = nearest(vectors, embedder.vectors(others), others, count)
+        for sentence, neighbours in zip(sentences, near, strict=True):
+            lines = (f"{n.cosine:8.3f}  line {n.index + 1}: {n.text}" for n in neighbours)
+            typer.echo("\n".join([sentence, *lines]))
     if embedder.cut:
         typer.echo(f"onehop: Texts truncated to the model's maximum length: {embedder.cut}.", err=True)
 

@@ -28,7 +28,7 @@ from onehop.errors import SettingsError, TextError, check_folder, require
 _PANEL = "Make a model"
 
 _RunFolder = Annotated[Path, typer.Option("-o", "--out", help="The run folder, to start or to resume.")]
-TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")]
+_TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")]
 
 
 @app.command(rich_help_panel=_PANEL)
@@ -122,7 +122,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print memory, epochs and time, and exit (raw files are prepared).")
     ] = False,
-    tensorboard: TensorBoard = False,
+    tensorboard: _TensorBoard = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
     ray: RayAddress = None,
     workers: Annotated[
@@ -194,7 +194,7 @@ def finetune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan and the time that it takes, and exit.")
     ] = False,
-    tensorboard: TensorBoard = False,
+    tensorboard: _TensorBoard = False,
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 200,
     threads: Threads = None,
 ) -> None:
@@ -285,13 +285,12 @@ def verify_resume(
 
 def tokenizer_of(name: str) -> bytes:
     """The bytes of a SentencePiece model, from a file, a model or a run folder."""
+    from onehop.data.corpus import read_errors
     from onehop.storage.model_io import read_model
     from onehop.storage.model_label import SUFFIX
     from onehop.storage.registry import installed, named_model
 
     if name in installed() or name.endswith(SUFFIX) or Path(name).is_dir():
         return read_model(named_model(name)).tokenizer
-    try:
+    with read_errors(name):
         return Path(name).read_bytes()
-    except OSError as e:
-        raise TextError(f"{name} cannot be read: {e.strerror}.", "Check the path.") from None

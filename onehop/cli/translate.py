@@ -20,7 +20,7 @@ from onehop.cli.app import (
     errors_name_cli_options,
     use_threads,
 )
-from onehop.cli.cluster import RayAddress
+from onehop.cli.cluster import RayAddress, local_path
 from onehop.errors import SettingsError, TextError
 
 if TYPE_CHECKING:
@@ -127,7 +127,6 @@ def translate(
     alignments: Annotated[bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.")] = False,
 ) -> None:
     """Translate a text, documents, folders, or lines of files and stdin."""
-    from onehop.cli.cluster import local_path
     from onehop.cli.documents import DocumentInputs
     from onehop.decoding.options import SearchOptions
     from onehop.pipelines.arguments import beam_for, terms_of

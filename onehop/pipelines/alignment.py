@@ -10,20 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from onehop.pipelines.html_tags import by_words, words
+from onehop.pipelines.html_tags import Attention, by_words, words
 from onehop.pipelines.result import Sentence
 from onehop.pipelines.sentence_translator import SentenceTranslator
-from onehop.shapes import Float
 from onehop.text.tokenizer import Tokenizer, normalise
-
-Alignment = Float[np.ndarray, "target source"]
 
 
 def align(
     translator: SentenceTranslator, sources: Sequence[list[int]], targets: Sequence[list[int]]
-) -> list[Alignment]:
+) -> list[Attention]:
     """A row for each target token and a column for each source token. EOS of the source is left out."""
-    alignments: list[Alignment] = [
+    alignments: list[Attention] = [
         np.zeros((len(t), len(s)), dtype=np.float32) for s, t in zip(sources, targets, strict=True)
     ]
     fast = translator.fast
@@ -45,7 +42,7 @@ class Aligned:
     sentence: Sentence
     source_tokens: Sequence[tuple[int, int]] = ()
     target_tokens: Sequence[tuple[int, int]] = ()
-    attention: Alignment | None = None
+    attention: Attention | None = None
 
     def details(self, tokenizer: Tokenizer) -> dict[str, Any] | None:
         """The alignment as JSON; `pairs` are the indices of a target token's strongest source token and of itself."""

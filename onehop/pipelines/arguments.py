@@ -46,11 +46,10 @@ def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formalit
     kept = strings_of("keep", keep, "words")
     if isinstance(glossary, str | Path):
         return Terms(read_glossary(Path(glossary)), kept, formality)
-    if not isinstance(glossary, Mapping | None) or not all(
-        isinstance(t, str) for pair in (glossary or {}).items() for t in pair
-    ):
+    pairs = {} if glossary is None else glossary
+    if not isinstance(pairs, Mapping) or not all(isinstance(t, str) for pair in pairs.items() for t in pair):
         raise SettingsError("`glossary` maps no strings to strings.", "Give a dict of terms, or a TSV file.")
-    terms = [Term(normalise(source), normalise(target)) for source, target in (glossary or {}).items()]
+    terms = [Term(normalise(source), normalise(target)) for source, target in pairs.items()]
     return Terms([term for term in terms if term.source], kept, formality)
 
 

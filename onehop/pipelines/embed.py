@@ -1,7 +1,6 @@
 """`onehop embed`: sentences as unit vectors, whose dot products measure similarity of meaning."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int
 
-from onehop.data.filters import counted
-from onehop.errors import ModelFileError, write_errors
+from onehop.errors import ModelFileError
 from onehop.model.transformer import Tokens
 from onehop.model.variants import EncoderOnly
 from onehop.pipelines.load import load_variant
@@ -41,19 +39,16 @@ class Embedder:
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
         """A row for each text, in order."""
-        encoded = [self._truncated(ids) for ids in self._encode(texts)]
+        encoded = self.vocabulary.encode_batch(texts)
+        if isinstance(self.vocabulary, Tokenizer):  # word pieces come with their special tokens
+            encoded = [[*ids, EOS] for ids in encoded]
+        encoded = [self._truncated(ids) for ids in encoded]
         vectors = np.zeros((len(texts), self.model.settings.d_model), dtype=np.float32)
         by_length = sorted(range(len(texts)), key=lambda i: len(encoded[i]))
         for begin in range(0, len(by_length), _BATCH):
             batch = by_length[begin : begin + _BATCH]
             vectors[batch] = self._embed([encoded[i] for i in batch])
         return vectors
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids with the model's special tokens."""
-        if isinstance(self.vocabulary, WordPieces):
-            return self.vocabulary.encode_batch(texts)
-        return [[*ids, EOS] for ids in self.vocabulary.encode_batch(texts)]
 
     def _truncated(self, ids: list[int]) -> list[int]:
         """At most `max_length` ids. The last one, a special token, stays last."""
@@ -90,24 +85,3 @@ def nearest(query: Queries, vectors: Vectors, texts: Sequence[str], count: int) 
         [Neighbour(int(i), texts[i], float(row[i])) for i in indices]
         for row, indices in zip(cosines, best, strict=True)
     ]
-
-
-def vector_lines(vectors: Vectors) -> Iterator[str]:
-    """Each vector as a JSON list on a line of its own."""
-    return (json.dumps([round(float(x), 6) for x in vector]) for vector in vectors)
-
-
-def save(vectors: Vectors, file: Path) -> str:
-    """Write the vectors as a NumPy file, and return a line about it."""
-    with write_errors(file), file.open("wb") as out:
-        np.save(out, vectors)
-    return f"{file}: {counted(len(vectors), 'vector')} of {vectors.shape[1]} numbers"
-
-
-def neighbours(
-    query: Queries, vectors: Vectors, sentences: Sequence[str], others: Sequence[str], count: int
-) -> Iterator[str]:
-    """Each sentence, and below it the cosine, line number and text of its nearest neighbours."""
-    for sentence, near in zip(sentences, nearest(query, vectors, others, count), strict=True):
-        yield sentence
-        yield from (f"{n.cosine:8.3f}  line {n.index + 1}: {n.text}" for n in near)

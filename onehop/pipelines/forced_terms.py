@@ -116,7 +116,7 @@ def _with_other_articles(prefix: str, language: str) -> Iterator[str]:
     for articles in _ARTICLES.get(language, ()):
         for article in articles:
             match = re.search(rf"(?<!\w){re.escape(article)}$", prefix.rstrip(), re.IGNORECASE)
-            for other in articles if match else ():
+            for other in articles:
                 if match and other != article:
                     spelled = other[:1].upper() + other[1:] if match[0][:1].isupper() else other
                     yield prefix[: match.start()] + spelled + ("" if other.endswith("'") else " ")

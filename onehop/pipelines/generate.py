@@ -13,7 +13,7 @@ from onehop.model.variants import DecoderOnly
 from onehop.pipelines.load import load_variant
 from onehop.text.tokenizer import BOS, Tokenizer
 
-OnText = Callable[[str], None]
+_OnText = Callable[[str], None]
 
 
 def options_of(*, temperature: float, top_k: int, top_p: float, seed: int, count: int = 1) -> SearchOptions:
@@ -66,21 +66,19 @@ class Writer:
         return cls(model, Tokenizer(stored.tokenizer))
 
     @torch.inference_mode()
-    def write(self, prompt: str, options: SearchOptions, most: int, told: OnText | None = None) -> list[str]:
-        """The prompt with continuations of at most `most` tokens, best first.
+    def write(self, prompt: str, options: SearchOptions, max_tokens: int, on_text: _OnText | None = None) -> list[str]:
+        """The prompt with continuations of at most `max_tokens` tokens, best first.
 
-        If there is a single one, `told` is called with each new part of its text.
+        If there is a single one, `on_text` is called with each new part of its text.
         """
-        ids = self.tokenizer.encode(prompt)
-        max_tokens, settings = most, self.model.settings
-        if settings.positions == "learned":
-            max_tokens = min(most, settings.max_length - 1 - len(ids))
+        ids, settings = self.tokenizer.encode(prompt), self.model.settings
+        max_tokens = int(min(max_tokens, settings.most_positions - 1 - len(ids)))
         if max_tokens < 1:
             raise SettingsError(
                 f"A prompt of {len(ids)} tokens leaves no room in the {settings.max_length} of the model.",
                 "Shorten the prompt.",
             )
-        stream = TextStream(self.tokenizer, ids, told)
+        stream = TextStream(self.tokenizer, ids, on_text)
         step = Continuation(self.model, ids, max_tokens, stream.add)
         [hypotheses] = search(step, [max_tokens], options, device=next(self.model.parameters()).device)
         texts = [self.tokenizer.decode([*ids, *hypothesis.ids]) for hypothesis in hypotheses]
@@ -91,7 +89,7 @@ class Writer:
 class TextStream:
     """Calls `on_text` with the new parts of a growing text, once their characters are complete."""
 
-    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], on_text: OnText | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], on_text: _OnText | None) -> None:
         self.tokenizer, self.on_text = tokenizer, on_text
         self.ids, self.sent = list(prompt), 0
         self.send(tokenizer.decode_complete(prompt))

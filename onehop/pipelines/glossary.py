@@ -17,7 +17,7 @@ from onehop.text.tokenizer import Tokenizer, normalise
 # Word boundaries that also hold inside scripts without spaces.
 _WORD_START, _WORD_END = rf"(?<![^\W{UNSPACED}])", rf"(?![^\W{UNSPACED}])"
 # A statement without "you" has no form of address. Models saw no tag on it in training, and would insert a "Sie".
-YOU = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.IGNORECASE)
+_YOU = re.compile(r"\b(?:you|your|yours|yourself|yourselves)\b", re.IGNORECASE)
 _STATEMENT = re.compile(
     r"(?:I|we|he|she|it|they|the|an?|this|that|these|those|there|my|our|his|her|their|its|who|what|when|where|why|how)\b",
     re.IGNORECASE,
@@ -38,7 +38,6 @@ class Term:
         return self.count(translation) > 0
 
     def count(self, translation: str) -> int:
-        """How often a translation has the term."""
         text = normalise(translation)
         exact = _WORD_START + re.escape(self.target) + _WORD_END
         count = len(re.findall(exact, text, 0 if self.exact else re.IGNORECASE))
@@ -100,13 +99,12 @@ class Terms:
             for begin, end, term in reversed(self.occurrences(text)):
                 if begin == 0 or text[begin - 1] == " ":  # a tag's token includes the space before it
                     tagged = f"{tagged[:begin]}<term> {text[begin:end]} <as> {term.target} </term>{tagged[end:]}"
-        is_addressed = YOU.search(text) or not _STATEMENT.match(text)
+        is_addressed = _YOU.search(text) or not _STATEMENT.match(text)
         if self.formality and is_addressed and tokenizer.knows_tag(f"<{self.formality}>"):
             tagged = f"<{self.formality}> {tagged}"
         return None if tagged == text else tagged
 
     def with_kept(self, words: Sequence[str]) -> "Terms":
-        """These terms with more words to keep."""
         return Terms(list(self.glossary.values()), [*self.kept, *words], self.formality)
 
     def for_pivot(self) -> tuple["Terms", "Terms"]:
@@ -167,8 +165,7 @@ def read_glossary(path: Path) -> list[Term]:
             continue
         if len(columns) != 2 or not all(columns):
             raise TextError(f"{location} is not a term.", "Write: source TAB target.")
-        source, target = columns
-        term = Term(source, target)
+        term = Term(columns[0], columns[1])
         if terms.setdefault(term.source.casefold(), term) != term:
             raise TextError(f"{location} gives {term.source!r} a second translation.", "Keep one of them.")
     return list(terms.values())

@@ -33,8 +33,9 @@ def html_plan(pipeline: LinePipeline, documents: Sequence[str], variants: int = 
     parsed = [parse(document) for document in documents]
     all_flows = [flow for pieces in parsed for flow in flows(pieces)]
     segments = [pipeline.segments(model_text(flow)) for flow in all_flows]
-    for flow, flow_segments in zip(all_flows, segments, strict=True):
-        _check_markup(flow, flow_segments)
+    for _, _, segment, inside in chain.from_iterable(map(_marked_segments, all_flows, segments)):
+        if inside and any(map(str.isalpha, segment.text)):
+            build_elements(inside, [0] * len(inside), (), {})  # raises TooMuchMarkup before anything is translated
     sentences = yield from pipeline.search_plan(segments)
     results: list[list[Result]] = [[] for _ in documents]
     for n in range(variants):
@@ -122,13 +123,6 @@ def align_flows(
         [next(aligned) if is_needed else Aligned(s) for s, is_needed in zip(*flow, strict=True)]
         for flow in zip(translated, needed, strict=True)
     ]
-
-
-def _check_markup(flow: Flow, segments: Sequence[Segment]) -> None:
-    """Raise TooMuchMarkup, before a translation, if a sentence has more marks than `render_flow` can place."""
-    for _, _, segment, inside in _marked_segments(flow, segments):
-        if inside and any(map(str.isalpha, segment.text)):
-            build_elements(inside, [0] * len(inside), (), {})
 
 
 def segment_spans(segments: Sequence[Segment]) -> list[Span]:

@@ -6,7 +6,7 @@ is broken. A flow is text with inline tags; every other tag ends it.
 
 import html
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,6 +38,7 @@ _SPACES = re.compile(r"[\t\n\f\r]")
 _INVALID_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Kind = Literal["open", "close", "point"]
+Unit = tuple[str, str]  # a character as the file writes it, and as the model reads it
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,11 @@ class Flow:
                 self.raw += part
                 self.characters += _SPACES.sub(" ", part)
 
+    def extend(self, units: Iterable[Unit]) -> None:
+        for raw, character in units:
+            self.raw.append(raw)
+            self.characters.append(character)
+
     def spelling(self) -> dict[str, str]:
         """The entity of each character that was written as one."""
         return {c: raw for c, raw in zip(self.characters, self.raw, strict=True) if len(raw) > 1}
@@ -125,7 +131,6 @@ class Parser:
         self.flow = Flow()
 
     def pieces(self) -> Iterator[Piece]:
-        """Flows, and the markup between them."""
         end = 0
         while tag := self._next_markup(end):
             self.flow.add(self.text[end : tag.start()])
@@ -136,7 +141,9 @@ class Parser:
                 yield from self._flush()
                 yield self.text[tag.start() : end]
             elif not name or name in self.inline:
-                self.flow.marks.append(self._mark(tag, name))
+                kind: Kind = "close" if tag["close"] else tag_kind(tag[0], name)
+                kept = kind == "open" and (name in self.code or self._is_kept(tag))
+                self.flow.marks.append(Mark(len(self.flow.characters), tag[0], kind, name, kept))
             else:
                 yield from self._flush()
                 yield tag[0]
@@ -156,12 +163,6 @@ class Parser:
         if self.flow.characters or self.flow.marks:
             yield self.flow
         self.flow = Flow()
-
-    def _mark(self, tag: re.Match[str], name: str) -> Mark:
-        """An inline tag, or a comment."""
-        kind: Kind = "close" if tag["close"] else tag_kind(tag[0], name)
-        kept = kind == "open" and (name in self.code or self._is_kept(tag))
-        return Mark(len(self.flow.characters), tag[0], kind, name, kept)
 
     def _is_kept(self, tag: re.Match[str]) -> bool:
         """Whether a tag says that its element is not to be translated."""

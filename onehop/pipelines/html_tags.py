@@ -17,7 +17,7 @@ from onehop.shapes import Bool, Float
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 Span = tuple[int, int]
-Escape = Callable[[str], str]
+_Escape = Callable[[str], str]
 Attention = Float[np.ndarray, "target source"]
 
 # A sentence with more is not text. The depth also limits recursion.
@@ -58,7 +58,7 @@ def words(text: str) -> list[Span]:
 
 
 def by_words(
-    attention: Float[np.ndarray, "target source"],
+    attention: Attention,
     target_tokens: Sequence[Span],
     source_tokens: Sequence[Span],
     target_words: Sequence[Span],
@@ -70,13 +70,16 @@ def by_words(
 
 
 def _overlaps(tokens: Sequence[Span], word_spans: Sequence[Span]) -> Float[np.ndarray, "words tokens"]:
-    """1 where a token overlaps a word, else 0. Bytes before the last one of a character have an empty span."""
+    """1 where a token overlaps a word, else 0."""
     overlaps = np.zeros((len(word_spans), len(tokens)), dtype=np.float32)
-    for w, (begin, end) in enumerate(word_spans):
-        for t, (first, last) in enumerate(tokens):
-            if first < end and max(last, first + 1) > begin:
-                overlaps[w, t] = 1
+    for w, span in enumerate(word_spans):
+        overlaps[w, overlapping(tokens, span)] = 1
     return overlaps
+
+
+def overlapping(tokens: Sequence[Span], span: Span) -> list[int]:
+    """The indices of the tokens that overlap a span. Bytes before the last one of a character have an empty span."""
+    return [i for i, (begin, end) in enumerate(tokens) if begin < span[1] and max(end, begin + 1) > span[0]]
 
 
 # --- elements of the source -----------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ def _move_out(point: Element, siblings: Sequence[Element]) -> None:
 
 
 def render(
-    text: str, target_words: Sequence[Span], elements: Sequence[Element], escape: Escape, part: Span | None = None
+    text: str, target_words: Sequence[Span], elements: Sequence[Element], escape: _Escape, part: Span | None = None
 ) -> str:
     """The target text, or a part of it, with its tags."""
     part = part or (0, len(text))

@@ -37,7 +37,6 @@ def variant_of(path: str | Path, stored: StoredModel) -> Predictor:
 
 
 def model_of(stored: StoredModel) -> Transformer:
-    """A stored translator."""
     weights = stored.weights()
     model = Transformer(stored.settings.model, len(weights["embedding.weight"]))
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})

@@ -42,15 +42,10 @@ def _times(
         digits = _DIGITS.findall(source[clock.begin : clock.end])
         is_met = any(map(clock.may_equal, target_times)) or (len(digits) == 2 and _is_known(digits, known))
         is_checked = clock.is_certain and (languages[1] in LANGUAGES or len(digits) == 2)
-        if is_met or (is_checked and not _is_known_pm(source, clock.end, digits, known)):
+        is_pm = len(digits) == 2 and _PM.match(source, clock.end) is not None
+        if is_met or (is_checked and not (is_pm and _is_known([str(int(digits[0]) + 12), digits[1]], known))):
             times.append((clock.begin, clock.end, is_met))
     return [time for time in times if not any(_overrides(other, time) for other in times)]
-
-
-def _is_known_pm(source: str, end: int, digits: Sequence[str], known: set[str]) -> bool:
-    if len(digits) != 2 or not _PM.match(source, end):
-        return False
-    return _is_known([str(int(digits[0]) + 12), digits[1]], known)
 
 
 def _overrides(one: tuple[int, int, bool], other: tuple[int, int, bool]) -> bool:

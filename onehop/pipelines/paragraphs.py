@@ -315,10 +315,14 @@ class ParagraphTranslator:
 
 
 def paragraph(
-    line: str, segments: Sequence[Segment], translated: Sequence[Sentence], models: tuple[str, ...] = ()
+    line: str,
+    segments: Sequence[Segment],
+    translated: Sequence[Sentence],
+    models: tuple[str, ...],
+    via: str | None = None,
 ) -> Result:
     text = "".join(s.around(t.text) for s, t in zip(segments, translated, strict=True))
-    return Result(source=line, text=text, sentences=tuple(t for t in translated if t.source), models=models)
+    return Result(source=line, text=text, sentences=tuple(t for t in translated if t.source), models=models, via=via)
 
 
 def max_length_of(path: str | Path) -> int:

@@ -60,8 +60,8 @@ class PivotTranslator:
     def results(
         self, lines: Sequence[str], segments: Sequence[Sequence[Segment]], sentences: Sequence[Sequence[Sentence]]
     ) -> list[Result]:
-        paragraphs = [paragraph(*line, self.models) for line in zip(lines, segments, sentences, strict=True)]
-        return [replace(result, via=self.second.source) for result in paragraphs]
+        via = self.second.source
+        return [paragraph(*line, self.models, via) for line in zip(lines, segments, sentences, strict=True)]
 
     def join_legs(self, first: Sentence, second: Result) -> Sentence:
         """A sentence with its final translation, and with the problems of both legs."""

@@ -15,17 +15,13 @@ _MIN_BYTES = 20
 
 Pair = tuple[str, str]
 
-AUTO = "auto"  # identify the source language, as in LibreTranslate
-
 identifier = cache(Identifier)
 
 
 class AlreadyTranslatedError(SettingsError):
-    """A text is in the target language already."""
-
     def warning(self) -> str:
         """The warning for a text that is returned unchanged."""
-        return f"{self.what} It is given back. {self.remedy}"
+        return f"{self.what} It is returned unchanged. {self.remedy}"
 
 
 def find_route(
@@ -52,9 +48,9 @@ def find_route(
 
 
 def parse_source(language: str | None) -> str | None:
-    """The code of a source language; None if it is to be identified."""
+    """The code of a source language; None if it is to be identified, for which LibreTranslate's word is "auto"."""
     code = parse_language(language)
-    return None if code == AUTO else code
+    return None if code == "auto" else code
 
 
 def parse_language(language: str | None) -> str | None:

@@ -306,18 +306,12 @@ def check_engine_options(device: str | None, engine: str, compute: str | None, t
         raise SettingsError(f"CTranslate2 does not compute in {compute} here.", "Use the engine torch.")
     if engine == "torch" or device not in (None, "cpu") or compute in HALF:
         require("torch")
-    if engine == "ctranslate2" and not has_ctranslate2():
+    if engine == "ctranslate2" and not is_installed("ctranslate2"):
         raise SettingsError("CTranslate2 is not installed.", "Run: pip install ctranslate2.")
 
 
-def has_ctranslate2() -> bool:
-    return is_installed("ctranslate2")
-
-
 def _prefers_ctranslate2(device: str | None) -> bool:
-    if device not in (None, "cpu") or not has_ctranslate2():
-        return False
-    return device == "cpu" or not has_gpu()
+    return device in (None, "cpu") and is_installed("ctranslate2") and (device == "cpu" or not has_gpu())
 
 
 def has_gpu() -> bool:

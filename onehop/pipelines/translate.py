@@ -17,7 +17,7 @@ _CACHED_TRANSLATORS = 4
 _SAMPLE = 20  # texts of a list whose language is identified
 
 
-class CallOptions(CommonOptions, total=False):
+class _CallOptions(CommonOptions, total=False):
     to: str | None
     source: str | None
     model: str | Path | None
@@ -25,11 +25,11 @@ class CallOptions(CommonOptions, total=False):
 
 
 @overload
-def translate(text: str, **options: Unpack[CallOptions]) -> Result: ...  # type: ignore[overload-overlap]
+def translate(text: str, **options: Unpack[_CallOptions]) -> Result: ...  # type: ignore[overload-overlap]
 
 
 @overload
-def translate(text: Iterable[str], **options: Unpack[CallOptions]) -> list[Result]: ...
+def translate(text: Iterable[str], **options: Unpack[_CallOptions]) -> list[Result]: ...
 
 
 def translate(
@@ -66,7 +66,9 @@ def translate(
         with errors_name_arguments():
             route = find_route(model, source, to, lambda: "\n".join(texts[:_SAMPLE]), quality)
     except AlreadyTranslatedError as e:
-        results = [Result(source=t, text=t, sentences=(), notes=(f"{e.what} It is given back.",)) for t in texts]
+        results = [
+            Result(source=t, text=t, sentences=(), notes=(f"{e.what} It is returned unchanged.",)) for t in texts
+        ]
     else:
         translator = _cached_translator(route, tuple(describe(path).hash for path in route))
         beam = beam_for(quality, beam)

@@ -36,7 +36,7 @@ class CommonOptions(TypedDict, total=False):
     formality: Formality | None
 
 
-class TranslateOptions(CommonOptions, total=False):
+class _TranslateOptions(CommonOptions, total=False):
     alpha: float | None
     n_best: int
     whole_lines: bool
@@ -138,10 +138,10 @@ class Translator:
 
     # A string is an iterable of strings too.
     @overload
-    def translate(self, text: str, **kwargs: Unpack[TranslateOptions]) -> Result: ...  # type: ignore[overload-overlap]
+    def translate(self, text: str, **kwargs: Unpack[_TranslateOptions]) -> Result: ...  # type: ignore[overload-overlap]
 
     @overload
-    def translate(self, text: Iterable[str], **kwargs: Unpack[TranslateOptions]) -> list[Result]: ...
+    def translate(self, text: Iterable[str], **kwargs: Unpack[_TranslateOptions]) -> list[Result]: ...
 
     def translate(
         self,

@@ -638,7 +638,9 @@ def test_another_language_is_reported_once(here, capitals, lines, warning):
     assert onehop(*M, stdin="\n".join(lines)).stderr == warning
 
 
-GIVEN_BACK = "onehop: The text seems to be in German (de) already. It is given back. Give --from if it is not.\n"
+GIVEN_BACK = (
+    "onehop: The text seems to be in German (de) already. It is returned unchanged. Give --from if it is not.\n"
+)
 
 
 def test_a_text_in_the_target_language_is_returned_unchanged(install, tmp_path):

@@ -387,7 +387,7 @@ def test_the_engine_depends_on_gpu_packages_and_number_format(model_file, monkey
     monkeypatch.setattr(module, "has_gpu", lambda: True)
     assert engine() == "torch float32"
     assert engine(device="cpu") == "ctranslate2 int8"
-    monkeypatch.setattr(module, "has_ctranslate2", lambda: False)
+    monkeypatch.setattr(module, "is_installed", lambda name: name != "ctranslate2")
     assert engine(device="cpu") == "torch float32"
 
 
@@ -418,7 +418,7 @@ def test_unavailable_engines_and_formats_are_refused(request_, message):
 
 
 def test_requesting_a_missing_ctranslate2_is_refused(model_file, monkeypatch):
-    monkeypatch.setattr(module, "has_ctranslate2", lambda: False)
+    monkeypatch.setattr(module, "is_installed", lambda name: name != "ctranslate2")
     with pytest.raises(SettingsError, match=r"CTranslate2 is not installed\. Run: pip install ctranslate2\."):
         SentenceTranslator.load(model_file, engine="ctranslate2")
 

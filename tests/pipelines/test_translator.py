@@ -338,6 +338,6 @@ def test_a_text_in_the_target_language_is_returned_with_a_warning(install, sourc
     text = "Dies ist gewiss kein englischer Satz,\noder etwa doch?"
     found = translate(text, to="de", source=source)
     assert (found.text, found.source, found.sentences) == (text, text, ())
-    assert found.warnings == ["The text seems to be in German (de) already. It is given back."]
+    assert found.warnings == ["The text seems to be in German (de) already. It is returned unchanged."]
     assert [each.text for each in translate([text, ""], to="de", source=source)] == [text, ""]
     assert translate(text, to="de", source="en").text != text

@@ -164,7 +164,7 @@ def packed(**members):
         ("x.txt", b"a\xff", LIBRE, 400, "Line 1 of x.txt is not UTF-8."),
         ("x.docx", b"PK no", LIBRE, 400, "x.docx is damaged, or of another format: File is not a zip file."),
         ("x.json", b"{", LIBRE, 400, "x.json is not JSON: "),
-        ("../../x.json", b"[" * 9999, LIBRE, 400, "../../x.json has too much within one another."),
+        ("../../x.json", b"[" * 9999, LIBRE, 400, "../../x.json is nested too deeply."),
     ],
 )
 def test_bad_input_is_one_line(server, name, data, form, status, what):
@@ -212,8 +212,8 @@ def test_file_sizes_are_limited(translator):
     assert send(server, b"a" * 100_000, "x.txt").status_code == 413
     bomb = packed(content_xml="<x>" + "a" * 3000)
     assert len(bomb) < 1000
-    refused(send(server, bomb, "x.odt"), 400, "x.odt has more than 0 MB in it. Part it into several files.")
-    what = "x.txt has 600 characters of text, and 500 are allowed. Part it into several files."
+    refused(send(server, bomb, "x.odt"), 400, "x.odt has more than 0 MB in it. Split it into several files.")
+    what = "x.txt has 600 characters of text, and 500 are allowed. Split it into several files."
     refused(send(server, b"a" * 600, "x.txt"), 400, what)
 
 
@@ -320,7 +320,7 @@ def test_work_stops_when_the_client_disconnects(server, monkeypatch):
 def test_a_file_that_takes_too_much_memory_is_refused(server, monkeypatch):
     monkeypatch.setattr(files, "MOST_MEMORY", 40_000_000)
     data = b"the house\n" * 90_000
-    refused(own(server, data, "x.txt"), 400, "x.txt takes too much memory. Part it into several files.")
+    refused(own(server, data, "x.txt"), 400, "x.txt takes too much memory. Split it into several files.")
 
 
 def test_a_file_process_that_fails_is_an_internal_error(server, monkeypatch):

@@ -91,4 +91,4 @@ def read_document(data: bytes, name: str, options: ReadOptions | None = None) ->
     try:
         return read(data, name, **supported)
     except RecursionError:
-        raise TextError(f"{name} has too much within one another.", "Part it into several files.") from None
+        raise TextError(f"{name} is nested too deeply.", "Split it into several files.") from None

@@ -6,6 +6,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from onehop.errors import TextError
 from onehop.pipelines.documents.flow import Document
@@ -29,11 +30,8 @@ class Archive:
         return [flow for member in self.members.values() for flow in member.flows]
 
     def written(self, texts: Sequence[str]) -> bytes:
-        contents, at = {}, 0
-        for name, member in self.members.items():
-            count = len(member.flows)
-            contents[name] = member.written(texts[at : at + count])
-            at += count
+        remaining = iter(texts)
+        contents = {n: member.written(list(islice(remaining, len(member.flows)))) for n, member in self.members.items()}
         out = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(self.data)) as old, zipfile.ZipFile(out, "w") as new:
             for info in old.infolist():
@@ -52,7 +50,7 @@ def read_archive(
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             if sum(info.file_size for info in archive.infolist()) > max_unpacked:
                 what = f"{name} has more than {max_unpacked / 1e6:,.0f} MB in it."
-                raise TextError(what, "Part it into several files.")
+                raise TextError(what, "Split it into several files.")
             members = {info.filename: read_member(info.filename, archive.read(info)) for info in archive.infolist()}
     except RecursionError:
         raise

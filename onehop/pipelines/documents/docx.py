@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onehop.pipelines.documents.archive import Archive, read_archive
-from onehop.pipelines.documents.flow import add, keep_placeholders, original, parse_xml, plain
+from onehop.pipelines.documents.flow import keep_placeholders, original, parse_xml, plain
 from onehop.pipelines.html_markup import Flow, Kind, Mark, xml_character
 
 _PARTS = re.compile(r"word/(?:document|header\d*|footer\d*|footnotes|endnotes|comments)\.xml")
@@ -25,7 +25,7 @@ _MARK = re.compile("\x01(/?\\d+)\x02")
 
 
 @dataclass
-class Inline:
+class _Inline:
     """What a mark stands for: a run's formatting, a container, or elements that stay as they are."""
 
     kind: Kind
@@ -46,12 +46,12 @@ class Inline:
 
 
 @dataclass
-class Paragraph:
+class _Paragraph:
     """A paragraph as flows, and between them indices of its inline elements."""
 
     element: Any
     base: Any = None  # a run with the formatting of most of the text
-    inline: list[Inline] = field(default_factory=list)
+    inline: list[_Inline] = field(default_factory=list)
     pieces: list[Flow | int] = field(default_factory=lambda: [Flow(escape=xml_character)])
 
     @property
@@ -67,7 +67,7 @@ class Paragraph:
             self.pieces.append(last)
         return last
 
-    def mark(self, inline: Inline) -> int:
+    def mark(self, inline: _Inline) -> int:
         """Add a mark at the end of the flow; returns its index, for `close`."""
         index = len(self.inline)
         self.inline.append(inline)
@@ -80,12 +80,12 @@ class Paragraph:
 
 
 @dataclass
-class Part:
+class _Part:
     """An XML file of the archive."""
 
     data: bytes
     root: Any
-    paragraphs: list[Paragraph]
+    paragraphs: list[_Paragraph]
 
     @property
     def flows(self) -> list[Flow]:
@@ -110,16 +110,16 @@ def read(data: bytes, name: str, *, max_unpacked: int) -> Archive:
     return read_archive(data, name, _part, max_unpacked)
 
 
-def _part(name: str, data: bytes) -> Part | None:
+def _part(name: str, data: bytes) -> _Part | None:
     """The text of a document, or of its headers, footers, notes and comments."""
     if not _PARTS.fullmatch(name):
         return None
     root = parse_xml(data, name, "Save the document again.")
-    paragraphs = [Paragraph(element, _base_run(element)) for element in root.iter(f"{_W}p")]
+    paragraphs = [_Paragraph(element, _base_run(element)) for element in root.iter(f"{_W}p")]
     for paragraph in paragraphs:
         _Walk(paragraph).children(paragraph.element)
         keep_placeholders(paragraph.flows)
-    return Part(data, root, [p for p in paragraphs if any(flow.characters for flow in p.flows)])
+    return _Part(data, root, [p for p in paragraphs if any(flow.characters for flow in p.flows)])
 
 
 # --- reading --------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def _base_run(element: Any) -> Any:
 class _Walk:
     """Walks through a paragraph's elements. A field stays as it is from its beginning to its end."""
 
-    def __init__(self, paragraph: Paragraph) -> None:
+    def __init__(self, paragraph: _Paragraph) -> None:
         self.paragraph = paragraph
         self.base = b"" if paragraph.base is None else _formatting(paragraph.base)
         self.field: list[Any] = []
@@ -168,11 +168,11 @@ class _Walk:
                 self.run(child)
             elif child.tag in _CONTAINERS:
                 self.end_formatting()
-                index = self.paragraph.mark(Inline("open", [child]))
+                index = self.paragraph.mark(_Inline("open", [child]))
                 self.children(child)
                 self.paragraph.close(index)
             elif child.tag != f"{_W}pPr":
-                self.paragraph.mark(Inline("point", [child]))
+                self.paragraph.mark(_Inline("point", [child]))
         self.end_formatting()
 
     def part_of_field(self, child: Any) -> None:
@@ -181,21 +181,21 @@ class _Walk:
             self.depth += {"begin": 1, "end": -1}.get(mark.get(f"{_W}fldCharType"), 0)
         if self.depth <= 0:
             self.depth = 0
-            self.paragraph.mark(Inline("point", self.field))
+            self.paragraph.mark(_Inline("point", self.field))
             self.field = []
 
     def run(self, run: Any) -> None:
         for child in run:
             if child.tag == f"{_W}t":
                 self.set_formatting(run)
-                add(self.paragraph.flow, plain(child.text or ""))
+                self.paragraph.flow.extend(plain(child.text or ""))
             elif child.tag in _BREAKS:
                 self.end_formatting()
-                self.paragraph.inline.append(Inline("point", [child], run))
+                self.paragraph.inline.append(_Inline("point", [child], run))
                 self.paragraph.pieces.append(len(self.paragraph.inline) - 1)
             elif child.tag not in (f"{_W}rPr", f"{_W}lastRenderedPageBreak"):
                 self.end_formatting()
-                self.paragraph.mark(Inline("point", [child], run))
+                self.paragraph.mark(_Inline("point", [child], run))
 
     def set_formatting(self, run: Any) -> None:
         """Format the text that follows like this run."""
@@ -204,7 +204,7 @@ class _Walk:
             return
         self.end_formatting()
         if key != self.base:
-            self.open = key, self.paragraph.mark(Inline("open", [run]))
+            self.open = key, self.paragraph.mark(_Inline("open", [run]))
 
     def end_formatting(self) -> None:
         if self.open:
@@ -224,7 +224,7 @@ def _empty_copy(run: Any) -> Any:
 # --- writing --------------------------------------------------------------------------------------------------
 
 
-def _rewrite(paragraph: Paragraph, texts: Sequence[str]) -> None:
+def _rewrite(paragraph: _Paragraph, texts: Sequence[str]) -> None:
     """Replace a paragraph's content by new runs with these texts."""
     element, remaining = paragraph.element, iter(texts)
     content = "".join(next(remaining) if isinstance(p, Flow) else f"\x01{p}\x02" for p in paragraph.pieces)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from onehop.data.corpus import BYTE_ORDER_MARK, refuse_other_unicode
 from onehop.errors import TextError
 from onehop.pipelines.html import flows, kept_spans, verbatim
-from onehop.pipelines.html_markup import Flow, Mark, Piece, tag_kind
+from onehop.pipelines.html_markup import Flow, Mark, Piece, Unit, tag_kind
 from onehop.text.sentences import ADDRESS
 
 # {{name}}, ${name}, {0}, %(name)s, %d, %1$s, %@. A per cent sign after a number is not a placeholder.
@@ -22,8 +22,6 @@ _PLACEHOLDER = (
 KEPT = re.compile(rf"{_PLACEHOLDER}|{ADDRESS.pattern}")
 TAG = r"<(?P<close>/)?(?P<name>[a-zA-Z][\w:.-]*)(?:\s[^<>]*)?/?>|<!--(?:(?!<!--).)*?-->"
 TAGGED = re.compile(rf"(?P<tag>{TAG})|{KEPT.pattern}")
-
-Unit = tuple[str, str]  # a character as the file writes it, and as the model reads it
 
 
 @runtime_checkable
@@ -98,7 +96,7 @@ def flow_of(units: Iterable[Unit], escape: Callable[[str], str] = str, marks: re
     units, flow, at = list(units), Flow(escape=escape), 0
     text = "".join(character for _, character in units)
     for match in marks.finditer(text):
-        add(flow, units[at : match.start()])
+        flow.extend(units[at : match.start()])
         markup, at = units[match.start() : match.end()], match.end()
         if match["tag"]:
             name = (match["name"] or "").lower()
@@ -106,20 +104,14 @@ def flow_of(units: Iterable[Unit], escape: Callable[[str], str] = str, marks: re
             flow.marks.append(Mark(len(flow.characters), raw_tag, tag_kind(match[0], name), name))
         else:
             add_kept(flow, markup)
-    add(flow, units[at:])
+    flow.extend(units[at:])
     return flow
-
-
-def add(flow: Flow, units: Iterable[Unit]) -> None:
-    for raw, character in units:
-        flow.raw.append(raw)
-        flow.characters.append(character)
 
 
 def add_kept(flow: Flow, units: Iterable[Unit], before: str = "", after: str = "") -> None:
     """Append text that the model reads, but that comes out unchanged."""
     flow.marks.append(Mark(len(flow.characters), before, "open", "kept", kept=True))
-    add(flow, units)
+    flow.extend(units)
     flow.marks.append(Mark(len(flow.characters), after, "close", "kept"))
 
 

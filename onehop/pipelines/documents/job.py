@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.atomic import write_whole
+from onehop.data.corpus import read_errors
 from onehop.errors import CHECK_FOLDER, OnehopError, SettingsError, TextError, check_folder, write_errors
 from onehop.pipelines.documents import FORMATS, OPTIONS, ReadOptions, format_of, read_document
 from onehop.pipelines.documents.translate import Memory, translate_document
@@ -30,14 +31,12 @@ class File:
     target: Path | None
 
     def data(self) -> bytes:
-        try:
+        with read_errors(self.source):
             return self.source.read_bytes()
-        except OSError as e:
-            raise TextError(f"{self.source} cannot be read: {e.strerror}.", "Check the path.") from None
 
 
 @runtime_checkable
-class Listener(Protocol):
+class _Listener(Protocol):
     """Callbacks of a job: progress in flows, warnings about parts of a file, and messages about the whole job."""
 
     def begin(self, file: File, flows: int) -> None: ...
@@ -77,7 +76,7 @@ class Job:
         document = read_document(self.files[0].data(), str(self.files[0].source), self.options)
         return "\n".join(model_text(flow) for flow in document.flows[:_SAMPLE])
 
-    def run(self, pipeline: LinePipeline, identity: Mapping[str, Any], listener: Listener) -> None:
+    def run(self, pipeline: LinePipeline, identity: Mapping[str, Any], listener: _Listener) -> None:
         """Translate all files. An error in one of several files is reported, and the others are translated."""
         memory, watch = Memory(self.state, identity), LanguageWatch(pipeline.source)
         failures = 0
@@ -95,12 +94,12 @@ class Job:
                 failures += 1
         if failures:
             what = f"{failures} of {len(self.files)} files could not be translated."
-            raise TextError(what, "Put them right and run the same command: it goes on where it was.")
+            raise TextError(what, "Correct them and run the same command: it resumes.")
         if self.state is not None and self.state.name != _STATE.name:
             self.state.unlink(missing_ok=True)
 
     def _translate(
-        self, file: File, data: bytes, pipeline: LinePipeline, memory: Memory, watch: LanguageWatch, listener: Listener
+        self, file: File, data: bytes, pipeline: LinePipeline, memory: Memory, watch: LanguageWatch, listener: _Listener
     ) -> bytes:
         document = read_document(data, str(file.source), self.options)
         listener.begin(file, len(document.flows))
@@ -148,9 +147,9 @@ def _job_of_file(path: Path, out: Path | None, options: ReadOptions) -> Job:
     for option, value in (("join_lines", options.join_lines), ("fields", options.fields)):
         if value and option not in FORMATS[name].options:
             formats = ", ".join(other for other, format in FORMATS.items() if option in format.options)
-            raise SettingsError(f"{OPTIONS[option]} means nothing in the format {name}.", f"It is for: {formats}.")
+            raise SettingsError(f"{OPTIONS[option]} does not work with the format {name}.", f"It is for: {formats}.")
     if out is None and FORMATS[name].binary:
-        raise SettingsError(f"{path} has no form that a terminal could show.", "Give a file with -o.")
+        raise SettingsError(f"{path} is binary, and a terminal cannot show it.", "Give a file with -o.")
     if out is not None and out.is_dir():
         out = out / path.name
     file = File(path, path.name, out)

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Collection, Iterator
 
 from onehop.errors import TextError
-from onehop.pipelines.documents.flow import Pieces, Unit, decoded, flow_of
-from onehop.pipelines.html_markup import Piece
+from onehop.pipelines.documents.flow import Pieces, decoded, flow_of
+from onehop.pipelines.html_markup import Piece, Unit
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
 _UNIT = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|.", re.DOTALL)

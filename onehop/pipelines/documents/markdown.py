@@ -6,7 +6,7 @@ from functools import cache, partial, wraps
 from itertools import pairwise
 from typing import Any, cast
 
-from onehop.pipelines.documents.flow import KEPT, Pieces, add, add_kept, decoded, keep_placeholders, original, plain
+from onehop.pipelines.documents.flow import KEPT, Pieces, add_kept, decoded, keep_placeholders, original, plain
 from onehop.pipelines.documents.text import rewrap
 from onehop.pipelines.html_markup import Flow, Kind, Mark, Piece, parse, tag_kind
 
@@ -150,10 +150,10 @@ class _Walk:
         if kind == "text":
             self.add_text(self.take(token.content))
         elif kind == "text_special":
-            add(self.flow, [(self.take(token.markup), token.content)] if len(token.content) == 1 else [])
+            self.flow.extend([(self.take(token.markup), token.content)] if len(token.content) == 1 else [])
         elif kind == "softbreak":
             self.breaks.append(_with_separators(self.take_match(_BREAK)[0], self.separators))
-            add(self.flow, [(self.breaks[-1], " ")])
+            self.flow.extend([(self.breaks[-1], " ")])
         elif kind == "code_inline":
             code = self.take_match(_CODE)
             units = ((next(self.separators), " ") if c == "\n" else (c, c) for c in code[2])
@@ -171,10 +171,10 @@ class _Walk:
         """Add text with its footnotes, addresses and placeholders."""
         at = 0
         for match in _FOREIGN.finditer(text):
-            add(self.flow, plain(text[at : match.start()]))
+            self.flow.extend(plain(text[at : match.start()]))
             add_kept(self.flow, plain(match[0]))
             at = match.end()
-        add(self.flow, plain(text[at:]))
+        self.flow.extend(plain(text[at:]))
 
     def take(self, text: str) -> str:
         """Advance over a text, which must come next."""

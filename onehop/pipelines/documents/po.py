@@ -16,7 +16,7 @@ _WIDTH = 78  # gettext's line width
 
 
 @dataclass
-class Message:
+class _Message:
     """A text of an entry that needs a translation, in lines."""
 
     entry: Any
@@ -29,14 +29,14 @@ class Message:
 
 
 @dataclass
-class Catalog:
+class _Catalog:
     """A PO file."""
 
     source: Source
     entries: Sequence[Any]
     spans: Sequence[tuple[int, int]]  # of the entries' translations in the source
     width: int  # of lines; 0: lines are not broken
-    messages: list[Message] = field(default_factory=list)
+    messages: list[_Message] = field(default_factory=list)
 
     @property
     def flows(self) -> list[Flow]:
@@ -45,8 +45,7 @@ class Catalog:
     def written(self, texts: Sequence[str]) -> bytes:
         remaining = iter(texts)
         for message in self.messages:
-            pieces = (next(remaining) if isinstance(piece, Flow) else piece for piece in message.pieces)
-            translation = "".join(pieces)
+            translation = "".join(next(remaining) if isinstance(p, Flow) else p for p in message.pieces)
             if message.plural_forms:
                 message.entry.msgstr_plural.update(dict.fromkeys(message.plural_forms, translation))
             else:
@@ -62,7 +61,7 @@ class Catalog:
         return self.source.encoded("".join([*parts, text[at:]]))
 
 
-def read(data: bytes, name: str) -> Catalog:
+def read(data: bytes, name: str) -> _Catalog:
     import polib
 
     source = decoded(data, name)
@@ -79,7 +78,7 @@ def read(data: bytes, name: str) -> Catalog:
         raise TextError(f"{name} is not a PO file: an entry has no msgstr.", "Check it with msgfmt -c.")
     strings = re.findall(r'^(?:msg|").*', source.text, re.MULTILINE)
     is_wrapped = max(map(len, strings), default=0) <= _WIDTH + 2
-    catalog = Catalog(source, entries, spans, _WIDTH if is_wrapped else 0)
+    catalog = _Catalog(source, entries, spans, _WIDTH if is_wrapped else 0)
     plural_forms = re.search(r"nplurals\s*=\s*(\d+)", file.metadata.get("Plural-Forms", ""))
     for entry in entries:
         if "fuzzy" not in entry.flags:
@@ -87,12 +86,12 @@ def read(data: bytes, name: str) -> Catalog:
     return catalog
 
 
-def _missing(entry: Any, plural_forms: int) -> Iterator[Message]:
+def _missing(entry: Any, plural_forms: int) -> Iterator[_Message]:
     """The texts of an entry without a translation."""
     if not entry.msgid_plural:
         if not entry.msgstr:
-            yield Message(entry, entry.msgid)
+            yield _Message(entry, entry.msgid)
     elif not any(entry.msgstr_plural.values()):
-        yield Message(entry, entry.msgid if plural_forms > 1 else entry.msgid_plural, [0])
+        yield _Message(entry, entry.msgid if plural_forms > 1 else entry.msgid_plural, [0])
         if plural_forms > 1:
-            yield Message(entry, entry.msgid_plural, range(1, plural_forms))
+            yield _Message(entry, entry.msgid_plural, range(1, plural_forms))

@@ -7,12 +7,12 @@ A message is a letter, a length and that many bytes: pickle on the way in, JSON 
 """
 
 import json
-import os
 import pickle
 import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from onehop.errors import OnehopError, TextError
@@ -79,20 +79,18 @@ def _limit_memory(most: int) -> None:
         import resource
     except ImportError:  # Windows
         return
-    pages = 0
-    if os.path.exists("/proc/self/statm"):
-        with open("/proc/self/statm", encoding="ascii") as file:
-            pages = int(file.read().split()[0])
+    statistics = Path("/proc/self/statm")
+    pages = int(statistics.read_text(encoding="ascii").split()[0]) if statistics.exists() else 0
     room = pages * resource.getpagesize() + most
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
 
 
-def translate(pipeline: _RemotePipeline, data: bytes, name: str, options: ReadOptions, max_characters: int) -> bytes:
+def _translate(pipeline: _RemotePipeline, data: bytes, name: str, options: ReadOptions, max_characters: int) -> bytes:
     document = read_document(data, name, options)
     lines = [model_text(flow) for flow in document.flows]
     if (characters := sum(map(len, lines))) > max_characters:
         what = f"{name} has {characters:,} characters of text, and {max_characters:,} are allowed."
-        raise TextError(what, "Part it into several files.")
+        raise TextError(what, "Split it into several files.")
     pipeline.say(BEGUN, {"flows": len(lines), "characters": characters, "sample": "\n".join(lines[:_SAMPLE])})
     return translate_document(
         pipeline,
@@ -110,10 +108,10 @@ def main() -> None:
     job = _receive(pipeline.incoming)
     _limit_memory(job.pop("max_memory"))
     try:
-        pipeline.say(DONE, translate(pipeline, **job))
+        pipeline.say(DONE, _translate(pipeline, **job))
     except (OnehopError, EOFError, MemoryError) as e:
         if isinstance(e, MemoryError):
-            e = TextError(f"{job['name']} takes too much memory.", "Part it into several files.")
+            e = TextError(f"{job['name']} takes too much memory.", "Split it into several files.")
         if isinstance(e, OnehopError):
             pipeline.say(FAILED, {"what": e.what, "remedy": e.remedy})
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onehop.pipelines.documents.flow import TAG, Pieces, Unit, decoded, flow_of, original
-from onehop.pipelines.html_markup import ENTITY, Piece, escaped_html
+from onehop.pipelines.documents.flow import TAG, Pieces, decoded, flow_of, original
+from onehop.pipelines.html_markup import ENTITY, Piece, Unit, escaped_html
 
 _TIMES = re.compile(r"(?<![\d:])(?:\d+:)?\d+:\d+[.,]\d+[ \t]+-->[ \t]+(?:\d+:)?\d+:\d+[.,]\d+[^\n]*\n")
 _BLANK_LINE = re.compile(r"\n[ \t\r]*(?=\n)|\Z")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from onehop.pipelines.documents.flow import Pieces, add, decoded, plain
+from onehop.pipelines.documents.flow import Pieces, decoded, plain
 from onehop.pipelines.html_markup import Flow, Piece
 
 # Tabs separate columns, line ends separate lines.
@@ -32,8 +32,8 @@ def _flow_of_lines(lines: list[str], separator: str = "\n") -> Flow:
     """Lines as one flow; the break between two of them is read as a space."""
     flow = Flow(escape=str)
     for i, line in enumerate(lines):
-        add(flow, [(separator, " ")] if i else [])
-        add(flow, plain(line))
+        flow.extend([(separator, " ")] if i else [])
+        flow.extend(plain(line))
     return flow
 
 

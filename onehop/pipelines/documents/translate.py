@@ -16,7 +16,7 @@ from onehop.pipelines.alignment import Aligned
 from onehop.pipelines.documents.flow import Document, original
 from onehop.pipelines.html import align_flows, kept_spans, model_text, render_flow, segment_spans
 from onehop.pipelines.html_markup import Flow
-from onehop.pipelines.html_tags import Span, TooMuchMarkup
+from onehop.pipelines.html_tags import Span, TooMuchMarkup, overlapping
 from onehop.pipelines.plan import Plan, Translated, run
 from onehop.pipelines.result import Sentence
 from onehop.text.sentences import Segment
@@ -24,7 +24,7 @@ from onehop.text.tokenizer import normalise
 
 
 @runtime_checkable
-class DocumentPipeline(Protocol):
+class _DocumentPipeline(Protocol):
     """Plans for translating lines and for aligning the sentences that were translated."""
 
     def plan(self, lines: Sequence[str]) -> Plan[Translated]:
@@ -39,7 +39,7 @@ FIRST_WINDOW, LAST_WINDOW = 64, 1024
 
 
 @dataclass(frozen=True)
-class TranslatedFlow:
+class _TranslatedFlow:
     """A flow's translation as its document writes it, with warnings for the reader."""
 
     text: str
@@ -53,7 +53,7 @@ class Memory:
     """
 
     def __init__(self, path: Path | None = None, identity: Mapping[str, Any] | None = None) -> None:
-        self.path, self.done = path, dict[str, TranslatedFlow]()
+        self.path, self.done = path, dict[str, _TranslatedFlow]()
         self.files = dict[str, str]()  # hashes of finished files
         self._header = json.dumps({"onehop": dict(identity or {})}, sort_keys=True)
         if path is not None:
@@ -68,7 +68,7 @@ class Memory:
                     if "file" in entry:
                         self.files[entry["file"]] = entry["hash"]
                     else:
-                        self.done[entry["source"]] = TranslatedFlow(entry["text"], tuple(entry["warnings"]))
+                        self.done[entry["source"]] = _TranslatedFlow(entry["text"], tuple(entry["warnings"]))
         if not self.done and not self.files:
             with write_errors(path, CHECK_FOLDER):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class Memory:
                 # The leading line end separates the entries from a killed job's incomplete line.
                 file.write("".join(f"\n{json.dumps(entry)}" for entry in entries) + "\n")
 
-    def add(self, done: Mapping[str, TranslatedFlow]) -> None:
+    def add(self, done: Mapping[str, _TranslatedFlow]) -> None:
         self.done.update(done)
         self._write([{"source": s, "text": d.text, "warnings": d.warnings} for s, d in done.items()])
 
@@ -100,7 +100,7 @@ class Memory:
 
 
 def translate_document(
-    pipeline: DocumentPipeline,
+    pipeline: _DocumentPipeline,
     document: Document,
     memory: Memory,
     *,
@@ -135,7 +135,7 @@ def windows(keys: Sequence[str]) -> Iterator[Sequence[str]]:
         begin, size = begin + size, min(2 * size, LAST_WINDOW)
 
 
-def _translate_flows(pipeline: DocumentPipeline, flows: Sequence[Flow]) -> list[TranslatedFlow]:
+def _translate_flows(pipeline: _DocumentPipeline, flows: Sequence[Flow]) -> list[_TranslatedFlow]:
     segments, translated = run(pipeline.plan([model_text(flow) for flow in flows]))
     translated = [
         # An unchanged sentence counts as copied, so that its spaces and marks stay as well.
@@ -146,14 +146,14 @@ def _translate_flows(pipeline: DocumentPipeline, flows: Sequence[Flow]) -> list[
     return list(map(_assemble, flows, segments, aligned))
 
 
-def _assemble(flow: Flow, segments: Sequence[Segment], sentences: Sequence[Aligned]) -> TranslatedFlow:
+def _assemble(flow: Flow, segments: Sequence[Segment], sentences: Sequence[Aligned]) -> _TranslatedFlow:
     """Put a flow's sentences and marks together. A flow with too much markup is left untranslated."""
     warnings = tuple(dict.fromkeys(w for aligned in sentences for w in aligned.sentence.warnings()))
     sentences = [align_copies(flow, *pair) for pair in zip(segment_spans(segments), sentences, strict=True)]
     try:
-        return TranslatedFlow(render_flow(flow, segments, sentences), warnings)
+        return _TranslatedFlow(render_flow(flow, segments, sentences), warnings)
     except TooMuchMarkup:
-        return TranslatedFlow(original(flow), ("a sentence has hundreds of tags, and was left as it is",))
+        return _TranslatedFlow(original(flow), ("a sentence has hundreds of tags, and was left as it is",))
 
 
 def align_copies(flow: Flow, span: Span, aligned: Aligned) -> Aligned:
@@ -170,8 +170,8 @@ def align_copies(flow: Flow, span: Span, aligned: Aligned) -> Aligned:
         targets = _spans_of(text, aligned.sentence.text)
         if len(sources) == len(targets):
             for source, target in zip(sources, targets, strict=True):
-                rows = _overlapping(aligned.target_tokens, target)
-                columns = _overlapping(aligned.source_tokens, source)
+                rows = overlapping(aligned.target_tokens, target)
+                columns = overlapping(aligned.source_tokens, source)
                 attention[rows], attention[:, columns] = 0, 0
                 attention[np.ix_(rows, columns)] = 1
     return replace(aligned, attention=attention)
@@ -179,7 +179,3 @@ def align_copies(flow: Flow, span: Span, aligned: Aligned) -> Aligned:
 
 def _spans_of(part: str, text: str) -> list[Span]:
     return [match.span() for match in re.finditer(re.escape(part), text)]
-
-
-def _overlapping(tokens: Sequence[Span], span: Span) -> list[int]:
-    return [i for i, (a, b) in enumerate(tokens) if a < span[1] and max(b, a + 1) > span[0]]

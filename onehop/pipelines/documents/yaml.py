@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from onehop.errors import TextError
-from onehop.pipelines.documents.flow import Pieces, Unit, decoded, flow_of
+from onehop.pipelines.documents.flow import Pieces, decoded, flow_of
 from onehop.pipelines.documents.json import escaper
-from onehop.pipelines.html_markup import Piece
+from onehop.pipelines.html_markup import Piece, Unit
 
 _STRING = "tag:yaml.org,2002:str"
 _FOLD = r"[ \t]*\n[ \t]*"

@@ -127,7 +127,7 @@ def test_a_bad_file_does_not_stop_the_others(here, pipeline):
         (["in/a.txt", "other/a.txt"], "out", {}, "in/a.txt and other/a.txt would both become out/a.txt."),
         (["empty"], "out", {}, "empty has no file that can be translated. Formats: text, "),
         (["x.gz"], "out", {}, "x.gz is compressed. Give it with --input, or unpack it."),
-        (["note.txt"], "out", {"fields": ("a",)}, "--field means nothing in the format text. It is for: json"),
+        (["note.txt"], "out", {"fields": ("a",)}, "--field does not work with the format text. It is for: json"),
     ],
 )
 def test_invalid_jobs_are_refused(here, paths, out, how, message):

@@ -55,5 +55,5 @@ def test_invalid_json_is_refused():
 
 
 def test_deep_nesting_is_refused():
-    with pytest.raises(TextError, match=r"^x\.json has too much within one another\. Part it into several files\.$"):
+    with pytest.raises(TextError, match=r"^x\.json is nested too deeply\. Split it into several files\.$"):
         read_document(b"[" * 100_000 + b"]" * 100_000, "x.json")
