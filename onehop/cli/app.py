@@ -18,7 +18,7 @@ from onehop.config import Settings, load_settings, preset_names, with_changes
 from onehop.errors import EXTRAS, MissingPackageError, OnehopError, SettingsError, TextError, missing_package
 from onehop.setting_fields import nearest
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Remedies for removed options, where the closest existing name would mislead.
 _DROPPED = {"onehop translate --fast": "Use --quality fast."}
 
@@ -71,7 +71,7 @@ class OneLineErrors(TyperGroup):
 
 
 def _exit_if_full(error: OSError) -> NoReturn:
-    if error.errno not in _FULL:
+    if error.errno not in _DISK_FULL:
         raise error
     # Flushing the buffered output at exit would fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

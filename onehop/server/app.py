@@ -67,7 +67,7 @@ class Application:
         `folder` is shared by several processes for translated files. `write` receives the access log's lines; the
         default is standard output.
         """
-        self.all, self.models = services, first_of_each_pair(services)
+        self.all_services, self.models = services, first_of_each_pair(services)
         self.by_quality = routes_by_quality(services)
         self.services = self.by_quality[None]
         self.settings, self.metrics, self.explorers = settings, counts, explorers
@@ -143,7 +143,7 @@ class Application:
             for task in tasks:
                 task.cancel()
             self.files.store.close()
-            for service in self.all:
+            for service in self.all_services:
                 service.close()
             if self.explorers:
                 self.explorers.close()
@@ -151,7 +151,7 @@ class Application:
 
     async def warm_up(self) -> None:
         """Let every model translate once; a failure is remembered."""
-        for service in self.all:
+        for service in self.all_services:
             try:
                 await service.translate([_WARM_UP], RequestOptions())
             except Exception:
@@ -272,9 +272,9 @@ class Application:
 
     async def health(self, request: Request) -> Response:
         """Ready if every model's last translation succeeded; otherwise one is tried again."""
-        if any(service.state == "failing" for service in self.all):
+        if any(service.state == "failing" for service in self.all_services):
             await self.warm_up()
-        states = {service.state for service in self.all}
+        states = {service.state for service in self.all_services}
         status = next((state for state in ("failing", "starting") if state in states), "ok")
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 

@@ -65,7 +65,7 @@ class Files:
             Route("/v1/translate_file", self.own, methods=["POST"]),
         ]
 
-    def offer(self) -> dict[str, Any]:
+    def frontend_settings(self) -> dict[str, Any]:
         endings = [f".{ending}" for ending in readable_endings()] if self.settings.max_files else []
         return {
             "filesTranslation": bool(endings),

@@ -111,6 +111,6 @@ class LibreTranslate:
                     for s in self.app.services.values()
                 ],
                 "suggestions": False,
-                **self.app.files.offer(),
+                **self.app.files.frontend_settings(),
             }
         )

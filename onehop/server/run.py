@@ -59,7 +59,7 @@ def _announce(host: str, port: int, line: str) -> None:
     print(f"{where}\n{line}", file=sys.stderr, flush=True)
 
 
-def offer(models: Sequence[Path]) -> str:
+def models_line(models: Sequence[Path]) -> str:
     """The models and language pairs, in one line."""
     by_pair: dict[Pair, list[str]] = {}
     for path in models:
@@ -73,7 +73,7 @@ def run(models: Sequence[Path], settings: ServerSettings, options: ServeOptions,
     """Serve until a signal arrives; then finish running requests."""
     # uvicorn raises the signal again at the end, and the parent process must see that signal.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    line = offer(models)
+    line = models_line(models)
     engine["threads"] = engine.get("threads") or max(1, cores() // options.workers)
     plan: dict[str, Any] = {"models": [str(path) for path in models], "settings": asdict(settings), "engine": engine}
     plan["explore"], plan["hosts"], plan["files"] = options.explores, options.hosts, None

@@ -3,7 +3,7 @@
 import pytest
 
 from onehop.errors import ModelFileError, SettingsError
-from onehop.server.run import offer
+from onehop.server.run import models_line
 from onehop.server.start import models_of
 from onehop.storage import registry
 
@@ -17,7 +17,7 @@ def test_all_installed_models_are_served_default_first(install):
     paths = models_of(None)
     assert names(paths) == ["en-de", "de-en", "en-fr"]
     expected = "onehop translates en → de (en-de), de → en (de-en), en → fr (en-fr), de → en → fr"
-    assert offer(paths) == expected
+    assert models_line(paths) == expected
 
 
 def test_only_named_models_are_served(install):
@@ -49,7 +49,7 @@ def test_a_model_and_its_small_form_are_served_together(install):
     install("en-de", "en-de-small", "de-en")
     paths = models_of(["en-de-small", "de-en", "en-de"])
     assert names(paths) == ["de-en", "en-de", "en-de-small"]
-    assert offer(paths) == "onehop translates de → en (de-en), en → de (en-de or en-de-small)"
+    assert models_line(paths) == "onehop translates de → en (de-en), en → de (en-de or en-de-small)"
     assert names(models_of(["en-de-small", "de-en"])) == ["en-de-small", "de-en"]
 
 
@@ -65,4 +65,4 @@ def test_models_are_announced_without_their_folders(install, tmp_path):
     folder = install("en-de")
     (tmp_path / "mine").mkdir()
     (folder / "en-de.safetensors").rename(tmp_path / "mine" / "model.safetensors")
-    assert offer(models_of([str(tmp_path / "mine")])) == "onehop translates en → de (mine)"
+    assert models_line(models_of([str(tmp_path / "mine")])) == "onehop translates en → de (mine)"
