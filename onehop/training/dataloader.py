@@ -3,13 +3,12 @@
 The stream depends on (seed, epoch, batch) alone, so a resumed run continues it exactly.
 """
 
-import contextlib
-import itertools
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -90,76 +89,46 @@ def updates(
 _Item = TypeVar("_Item")
 
 
-class Peekable(Generic[_Item]):
-    """An iterator that shows its next item before it is taken."""
+class Prefetch(Iterator[_Item]):
+    """The items of an iterator, of which one thread makes `depth` in advance; `peek` shows the next one."""
 
-    def __init__(self, items: Iterator[_Item]) -> None:
-        self.items = items
-        self.peeked: list[_Item] = []
+    def __init__(self, items: Iterator[_Item], depth: int, until: Callable[[], bool], thread: Executor) -> None:
+        self.items, self.until, self.thread = items, until, thread
+        self.pending = deque(self._submit() for _ in range(depth))
 
-    def __iter__(self) -> Iterator[_Item]:
-        return self
-
-    def __next__(self) -> _Item:
-        return self.peeked.pop() if self.peeked else next(self.items)
+    def _submit(self) -> Future[_Item | None]:
+        return self.thread.submit(next, self.items, None)
 
     def peek(self) -> _Item | None:
         """The next item; None at the end."""
-        if not self.peeked:
-            self.peeked.extend(itertools.islice(self.items, 1))
-        return self.peeked[0] if self.peeked else None
+        while not self.until():
+            if wait([self.pending[0]], timeout=0.2).done:
+                return self.pending[0].result()
+        return None
+
+    def __next__(self) -> _Item:
+        item = self.peek()
+        if item is None:
+            raise StopIteration
+        self.pending.popleft()
+        self.pending.append(self._submit())
+        return item
 
 
-@contextlib.contextmanager
+@contextmanager
 def prefetch(
     items: Iterator[_Item], depth: int = 4, until: Callable[[], bool] = lambda: False
-) -> Iterator[Peekable[_Item]]:
+) -> Iterator[Prefetch[_Item]]:
     """The same items, of which a thread makes up to `depth` in advance.
 
     The iteration ends at once when `until` is true: making a new epoch may take a minute, too long after Ctrl-C.
     Leaving the block joins the thread. A thread that still runs when the interpreter ends can abort the process.
     """
-    buffer: queue.Queue[_Item | BaseException | None] = queue.Queue(depth)
-    stopped = threading.Event()
-    thread = threading.Thread(target=_fill, args=(items, buffer, stopped), name="onehop-prefetch")
-    thread.start()
+    thread = ThreadPoolExecutor(1, "onehop-prefetch")
     try:
-        yield Peekable(_drain(buffer, until))
+        yield Prefetch(items, depth, until, thread)
     finally:
-        stopped.set()
-        thread.join()
-
-
-def _drain(buffer: "queue.Queue[_Item | BaseException | None]", until: Callable[[], bool]) -> Iterator[_Item]:
-    while not until():
-        try:
-            item = buffer.get(timeout=0.2)
-        except queue.Empty:
-            continue
-        if item is None:
-            return
-        if isinstance(item, BaseException):
-            raise item
-        yield item
-
-
-def _fill(items: Iterator[Any], buffer: "queue.Queue[Any]", stopped: threading.Event) -> None:
-    """Put items into a queue until the consumer stops; then None, or the exception."""
-
-    def put(item: Any) -> None:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                buffer.put(item, timeout=0.1)
-                return
-
-    try:
-        for item in items:
-            put(item)
-            if stopped.is_set():
-                return
-        put(None)
-    except BaseException as e:
-        put(e)
+        thread.shutdown(cancel_futures=True)
 
 
 def to_device(batch: Batch, world: World, shapes: FixedShapes | None = None, *, twice: bool = False) -> DeviceBatch:
