@@ -25,9 +25,9 @@ from onehop.converters.pieces import ImportedPieces, joint_pieces
 from onehop.errors import ExportError, SettingsError
 from onehop.model.loss import NEVER
 from onehop.storage.ctranslate2_conversion import ACTIVATIONS, SUBLAYERS, sinusoids
-from onehop.storage.ctranslate2_reading import Array, read_variables
+from onehop.storage.ctranslate2_reading import read_variables
 from onehop.storage.model_file import StoredModel
-from onehop.storage.number_formats import Int8Rows, Tensor
+from onehop.storage.number_formats import Array, Int8Rows, Tensor
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import BOS, EOS, UNK, Tokenizer, normalise
 

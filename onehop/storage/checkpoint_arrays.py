@@ -41,7 +41,7 @@ def read_with_metadata(file: Path) -> tuple[Arrays, dict[str, str]]:
         if metadata.pop(CHECKSUM, None) not in (None, _arrays_checksum(arrays, metadata)):
             raise ValueError("its checksum does not match")
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as e:
-        raise broken(file, e) from None
+        raise broken_checkpoint_error(file, e) from None
     return arrays, metadata
 
 
@@ -59,7 +59,7 @@ def state_checksum(state: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(state, sort_keys=True).encode()):08x}"
 
 
-def broken(file: Path, reason: Exception) -> RunError:
+def broken_checkpoint_error(file: Path, reason: Exception) -> RunError:
     return RunError(
         f"The checkpoint {file} cannot be read: {reason}.",
         "Delete its folder to resume from the previous checkpoint, or from the start if there is none.",

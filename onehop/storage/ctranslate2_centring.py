@@ -13,10 +13,10 @@ from typing import TypeAlias
 import numpy as np
 
 from onehop.config import ModelSettings
-from onehop.shapes import Float32, Int, Num
+from onehop.shapes import Float32, Int
+from onehop.storage.number_formats import Array
 from onehop.text.tokenizer import BOS, EOS
 
-Array: TypeAlias = Num[np.ndarray, "..."]
 Activations: TypeAlias = Float32[np.ndarray, "sentences length _"]
 Ids: TypeAlias = Int[np.ndarray, "sentences length"]
 

@@ -9,12 +9,12 @@ import json
 import math
 import struct
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from onehop.config import ModelSettings
-from onehop.shapes import Float32, Num
+from onehop.shapes import Float32
 from onehop.storage.cache import Pieces
 from onehop.storage.ctranslate2_centring import centred
 from onehop.storage.ctranslate2_format import (
@@ -26,10 +26,8 @@ from onehop.storage.ctranslate2_format import (
     vocabulary,
 )
 from onehop.storage.model_file import StoredModel
-from onehop.storage.number_formats import Int8Rows, convert, plain_bytes, to_float32
+from onehop.storage.number_formats import Array, Int8Rows, convert, plain_bytes, to_float32
 from onehop.text.tokenizer import BOS, EOS, UNK
-
-Array: TypeAlias = Num[np.ndarray, "..."]
 
 _BINARY_VERSION = 6
 _SPECIFICATION, _REVISION = "TransformerSpec", 7

@@ -5,14 +5,12 @@ The file is not trusted: every length is checked against the file's size.
 
 import math
 import struct
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from onehop.errors import ExportError
-from onehop.shapes import Num
-
-Array: TypeAlias = Num[np.ndarray, "..."]
+from onehop.storage.number_formats import Array
 
 # CTranslate2's type codes. Before version 4 the file has the item size instead. bfloat16 is kept as bits.
 _TYPES = {0: "<f4", 1: "<i1", 2: "<i2", 3: "<i4", 4: "<f2", 5: "<u2"}
@@ -23,8 +21,6 @@ _DAMAGED = "Download it again."
 
 
 class _Reader:
-    """Reads one value after the other."""
-
     def __init__(self, data: bytes, name: str) -> None:
         self.data, self.name, self.at = memoryview(data), name, 0
 

@@ -17,18 +17,9 @@ import numpy as np
 from onehop.config import Settings, settings_to_dict
 from onehop.errors import ModelFileError
 from onehop.shapes import Float32
+from onehop.storage import number_formats
 from onehop.storage.model_label import FORMAT
-from onehop.storage.number_formats import (
-    TAGS,
-    Array,
-    Int8Rows,
-    Store,
-    Tensor,
-    convert,
-    int8_rows,
-    plain_bytes,
-    to_float32,
-)
+from onehop.storage.number_formats import Array, Int8Rows, Tensor
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import vocabulary_of
 
@@ -59,14 +50,14 @@ class StoredModel:
         return int(self.hash[:15], 16)
 
     def weights(self) -> dict[str, Float32[np.ndarray, "..."]]:
-        return {name: to_float32(tensor) for name, tensor in self.tensors.items()}
+        return {name: number_formats.to_float32(tensor) for name, tensor in self.tensors.items()}
 
-    def stored_as(self, store: Store) -> "StoredModel":
+    def stored_as(self, store: number_formats.NumberFormat) -> "StoredModel":
         """The same model in another number format. Tensors that already have it are kept bit for bit."""
-        return replace(self, tensors={name: convert(name, t, store) for name, t in self.tensors.items()})
+        return replace(self, tensors={name: number_formats.convert(name, t, store) for name, t in self.tensors.items()})
 
 
-def canonical(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Deterministic JSON: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -74,7 +65,7 @@ def canonical(value: Any) -> str:
 def content_of(model: StoredModel) -> dict[str, Any]:
     """The description of a model, without its arrays."""
     try:
-        provenance = json.loads(canonical(dict(model.provenance)))
+        provenance = json.loads(canonical_json(dict(model.provenance)))
     except (TypeError, ValueError) as e:
         raise ModelFileError(
             f"The provenance cannot be stored as JSON ({e}).", "Keep it to strings, finite numbers, lists and tables."
@@ -110,7 +101,9 @@ def from_arrays(arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, Tensor]]:
     """Tokenizer and tensors; the inverse of `to_arrays`. A KeyError or ValueError says what is missing or wrong."""
     rest = dict(arrays)
     tokenizer = rest.pop(_TOKENIZER).tobytes()
-    quantised = {name: int8_rows(a, rest[name + _SCALE]) for name, a in rest.items() if a.dtype == np.int8}
+    quantised = {
+        name: number_formats.int8_rows(a, rest[name + _SCALE]) for name, a in rest.items() if a.dtype == np.int8
+    }
     scales = {name + _SCALE for name in quantised}
     floats = {name: a for name, a in rest.items() if name not in quantised and name not in scales}
     for name, array in floats.items():
@@ -121,10 +114,10 @@ def from_arrays(arrays: Mapping[str, Array]) -> tuple[bytes, dict[str, Tensor]]:
 
 def content_hash(content: Mapping[str, Any], arrays: Mapping[str, Array]) -> str:
     """SHA-256 of the description and of each array's name, type, shape and bytes: the same however it is sharded."""
-    digest = hashlib.sha256(canonical(content).encode() + b"\n")
+    digest = hashlib.sha256(canonical_json(content).encode() + b"\n")
     for name, array in sorted(arrays.items()):
-        digest.update(canonical([name, TAGS[array.dtype.name], list(array.shape)]).encode() + b"\n")
-        digest.update(plain_bytes(array))
+        digest.update(canonical_json([name, number_formats.TAGS[array.dtype.name], list(array.shape)]).encode() + b"\n")
+        digest.update(number_formats.plain_bytes(array))
     return digest.hexdigest()
 
 

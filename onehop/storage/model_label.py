@@ -19,9 +19,9 @@ SUFFIX = ".safetensors"
 CONTENT = ("format", "settings", "source", "target", "provenance")
 PART = r"-[0-9a-f]{8}-\d{5}-of-\d{5}"
 
-_OURS = f"Give a {SUFFIX} file that onehop has written."
-AGAIN = "Download it or make it again."
-TOGETHER = "Put all parts into one folder, under the names they were written with."
+_REMEDY_FOREIGN = f"Give a {SUFFIX} file that onehop has written."
+REMEDY_DAMAGED = "Download it or make it again."
+REMEDY_SCATTERED = "Put all parts into one folder, under the names they were written with."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +50,10 @@ def check_unchanged(path: str | Path, expected: str) -> None:
     with contextlib.suppress(ModelFileError):
         if describe(path).hash == expected:
             return
-    raise changed()
+    raise model_changed_error()
 
 
-def changed() -> ModelChangedError:
+def model_changed_error() -> ModelChangedError:
     """The error without the path, which a server's clients must not see."""
     return ModelChangedError("The model file has changed since it was loaded.", "Restart the server or load it again.")
 
@@ -94,15 +94,15 @@ def _head(path: Path) -> tuple[Path, Label]:
     head = path.with_name(name[1] + SUFFIX) if name else path
     if not os.path.isfile(head) or head == path:
         raise ModelFileError(
-            f"{path} is part {label.part} of {label.parts}, and the first part is not beside it.", TOGETHER
+            f"{path} is part {label.part} of {label.parts}, and the first part is not beside it.", REMEDY_SCATTERED
         )
     first = read_label(head, read_bytes(head, header_only=True))
     if first.layout != label.layout:
-        raise another_model(path, head)
+        raise another_model_error(path, head)
     return head, first
 
 
-def another_model(part: Path, head: Path) -> ModelFileError:
+def another_model_error(part: Path, head: Path) -> ModelFileError:
     """The error for parts of two different models in one folder."""
     return ModelFileError(f"{part} belongs to another model than {head}.", "Download all parts of the model again.")
 
@@ -125,16 +125,15 @@ def read_bytes(path: Path, *, header_only: bool = False) -> bytes:
 
 
 def read_label(path: Path, data: bytes) -> Label:
-    """What the header of a file says about it."""
     length = int.from_bytes(data[:8], "little")
     if data[8:9] != b"{":
-        raise ModelFileError(f"{path} is {_what_it_is(data)}.", _OURS)
+        raise ModelFileError(f"{path} is {_what_it_is(data)}.", _REMEDY_FOREIGN)
     if len(data) < 8 + length:
-        raise ModelFileError(f"{path} is cut off or damaged: its header is not complete.", AGAIN)
+        raise ModelFileError(f"{path} is cut off or damaged: its header is not complete.", REMEDY_DAMAGED)
     with malformed_errors(path):
         metadata = json.loads(data[8 : 8 + length]).get("__metadata__")
         if not metadata or "onehop" not in metadata:
-            raise ModelFileError(f"{path} was written by another program.", _OURS)
+            raise ModelFileError(f"{path} was written by another program.", _REMEDY_FOREIGN)
         return _parse_label(path, json.loads(metadata["onehop"]))
 
 
@@ -193,7 +192,7 @@ def malformed_errors(path: Path) -> Iterator[None]:
         yield
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         reason = f"there is no {e}" if isinstance(e, KeyError) else str(e)
-        raise ModelFileError(f"{path} is damaged: {' '.join(reason.split())}.", AGAIN) from None
+        raise ModelFileError(f"{path} is damaged: {' '.join(reason.split())}.", REMEDY_DAMAGED) from None
 
 
 def with_suffix(path: Path) -> Path:

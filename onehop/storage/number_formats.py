@@ -11,7 +11,7 @@ from onehop.shapes import Float, Float32, Int8, Num, UInt16
 TAGS = {"float32": "F32", "uint16": "BF16", "int8": "I8", "uint8": "U8"}
 DTYPES = {tag: np.dtype(name).newbyteorder("<") for name, tag in TAGS.items()}
 
-Store = Literal["float32", "bfloat16", "int8"]
+NumberFormat = Literal["float32", "bfloat16", "int8"]
 Array: TypeAlias = Num[np.ndarray, "..."]
 
 
@@ -54,7 +54,7 @@ def to_int8(values: Float[np.ndarray, "rows cols"]) -> Int8Rows:
     return Int8Rows(np.rint(values / scale[:, None]).clip(-127, 127).astype(np.int8), scale)
 
 
-def convert(name: str, tensor: Tensor, store: Store) -> Tensor:
+def convert(name: str, tensor: Tensor, store: NumberFormat) -> Tensor:
     """Convert a tensor to a number format. Vectors stay float32: they are small and sensitive."""
     shrink = len(tensor.shape) == 2
     if store == "int8" and shrink and not isinstance(tensor, Int8Rows):

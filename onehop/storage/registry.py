@@ -277,18 +277,13 @@ def default_alpha(path: Path) -> float | None:
 
 
 def copy_alpha(model: Path, to: Path) -> None:
-    """Copy the α of a model to one that was made from it."""
     if (alpha := default_alpha(model)) is not None:
         find_head(to).with_suffix(SEARCH).write_text(f"alpha = {alpha:g}\n", encoding="utf-8")
 
 
 def card(path: Path) -> str | None:
-    """The model card beside a model file."""
     file = path.with_name(CARD)
     return file.read_text(encoding="utf-8", errors="replace") if file.is_file() else None
-
-
-# --- the user's defaults --------------------------------------------------------------------------------------
 
 
 def defaults() -> Defaults:

@@ -26,14 +26,14 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from onehop.atomic import new_file, new_folder, remove_folder, write_json, write_whole
+from onehop.atomic import json_object, new_file, new_folder, remove_folder, write_json, write_whole
 from onehop.config import Settings, load_settings, settings_to_dict, settings_to_toml
 from onehop.data.store import DESCRIPTION
 from onehop.errors import RunError, write_errors
 from onehop.storage.checkpoint_arrays import (
     CHECKSUM,
     Arrays,
-    broken,
+    broken_checkpoint_error,
     read_arrays,
     read_with_metadata,
     state_checksum,
@@ -233,10 +233,8 @@ class Run:
             if progress.step != steps[-1] or not all(type(count) is int and count >= 0 for count in counts):
                 raise ValueError("its step, epoch or batch is out of range")
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as e:
-            raise broken(folder / "state.json", e) from None
-        return Checkpoint(
-            progress, read_arrays(folder / "weights.safetensors"), read_arrays(folder / "optimizer.safetensors")
-        )
+            raise broken_checkpoint_error(folder / "state.json", e) from None
+        return Checkpoint(progress, self.weights(steps[-1]), read_arrays(folder / "optimizer.safetensors"))
 
     def weights(self, step: int) -> Arrays:
         return read_arrays(self.folder(step) / "weights.safetensors")
@@ -314,13 +312,8 @@ def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
 
 def read_metrics(file: Path) -> list[dict[str, Any]]:
     """The reports in a metrics file: its complete lines that have a step."""
-    reports = []
-    for text in file.read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):
-            line = json.loads(text)
-            if isinstance(line, dict) and "step" in line:
-                reports.append(line)
-    return reports
+    lines = map(json_object, file.read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if line and "step" in line]
 
 
 @contextlib.contextmanager

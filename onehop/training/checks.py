@@ -9,7 +9,7 @@ from torch import nn
 from onehop.config import Settings
 from onehop.data.store import REMAKE, SIDES, SPLITS, Store
 from onehop.errors import ModelFileError, RunError, StoreError
-from onehop.storage.checkpoint_arrays import broken
+from onehop.storage.checkpoint_arrays import broken_checkpoint_error
 from onehop.storage.model_file import StoredModel
 from onehop.storage.model_io import read_model
 from onehop.storage.registry import copy_alpha, named_model
@@ -22,11 +22,12 @@ def check_fits(settings: Settings, store: Store) -> None:
     _check_kind(settings.model.kind, store)
     store.verify()
     _check_ids(settings, store)
-    for split in ("train", "valid"):
-        if not len(store.pairs(split)):
+    longest = 0
+    for split in SPLITS:
+        pairs = store.pairs(split)
+        if not len(pairs):
             raise StoreError(f"The store {store.path} has no {split} pairs.", "Prepare more text.")
-    splits = [store.pairs(split) for split in ("train", "valid")]
-    longest = max(int(lengths.max()) + 1 for pairs in splits for lengths in (pairs.src_lengths, pairs.tgt_lengths))
+        longest = max(longest, int(max(pairs.src_lengths.max(), pairs.tgt_lengths.max())) + 1)
     if longest > settings.model.max_length:
         raise StoreError(
             f"The store has a sentence of {longest} tokens, and model.max_length is {settings.model.max_length}.",
@@ -88,7 +89,9 @@ def check_resumable(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> N
     """Refuse a checkpoint with other tensors than the model's: copying would broadcast a wrong shape."""
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     if {name: array.shape for name, array in checkpoint.weights.items()} != shapes:
-        raise broken(folder / "weights.safetensors", ValueError("its tensors are not those of the model"))
+        raise broken_checkpoint_error(
+            folder / "weights.safetensors", ValueError("its tensors are not those of the model")
+        )
     kinds: dict[str, dict[str, Any]] = {}
     for name, array in checkpoint.optimizer.items():
         kind, _, parameter = name.partition(".")
@@ -97,7 +100,9 @@ def check_resumable(checkpoint: Checkpoint, model: nn.Module, folder: Path) -> N
     if "ema" in kinds:
         expected["ema"] = shapes
     if kinds and kinds != expected:
-        raise broken(folder / "optimizer.safetensors", ValueError("its tensors are not those of the model"))
+        raise broken_checkpoint_error(
+            folder / "optimizer.safetensors", ValueError("its tensors are not those of the model")
+        )
 
 
 def inherit_alpha(settings: Settings, file: Path) -> None:

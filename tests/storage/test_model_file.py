@@ -33,7 +33,7 @@ from onehop.storage import model_io, model_label
 from onehop.storage.model_file import StoredModel, content_hash
 from onehop.storage.model_io import read_model, write_model
 from onehop.storage.model_label import CONTENT, describe
-from onehop.storage.number_formats import DTYPES, Int8Rows, Store, to_bfloat16, to_float32, to_int8
+from onehop.storage.number_formats import DTYPES, Int8Rows, NumberFormat, to_bfloat16, to_float32, to_int8
 from onehop.storage.parameter_shapes import parameter_shapes
 from onehop.text.tokenizer import Tokenizer
 
@@ -241,7 +241,7 @@ def test_int8_keeps_a_row_of_zeros() -> None:
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("write", [write_model, write_shards])
 def test_rewriting_keeps_the_number_format_bit_for_bit(
-    model: StoredModel, tmp_path: Path, store: Store, write: Callable[..., Any]
+    model: StoredModel, tmp_path: Path, store: NumberFormat, write: Callable[..., Any]
 ) -> None:
     write(tmp_path / "a", model, store=store)
     once = read_model(tmp_path / "a")
@@ -329,7 +329,7 @@ def test_every_part_of_the_content_changes_the_hash(model: StoredModel) -> None:
 
 
 @pytest.mark.parametrize("store", ["float32", "bfloat16", "int8"])
-def test_a_sharded_model_can_be_read_by_any_shard(model: StoredModel, tmp_path: Path, store: Store) -> None:
+def test_a_sharded_model_can_be_read_by_any_shard(model: StoredModel, tmp_path: Path, store: NumberFormat) -> None:
     paths = write_shards(tmp_path / "m", model, store=store)
     expected = model.stored_as(store).hash
     for path in [*paths, tmp_path / "m"]:
