@@ -119,7 +119,6 @@ def gather(side: Side, indices: NDArray[np.int64]) -> tuple[Ids, Lengths]:
 
 
 def _with_special_token(ids: Ids, lengths: Lengths, token: int, *, before: bool) -> Int[np.ndarray, " more_rows"]:
-    """The ids with a special token before or after each sentence."""
     ends = np.cumsum(lengths + 1)
     result = np.full(ends[-1], token)
     is_text = np.ones(len(result), dtype=bool)

@@ -21,10 +21,9 @@ from onehop.text.tokenizer import WORD_MARK, Tokenizer
 CHUNK = 4096
 _Chunk = tuple[int, int, Pairs]  # epoch, number of the first pair, pairs
 
-# Each word has this many segmentations per epoch. So few let frequent words be cached; more would not change the
-# training.
+# An epoch draws from 2^6 segmentations of each word: few enough to cache, and more would not change the training.
 _VARIANT_BITS = 6
-CACHED = 400_000
+_MOST_CACHED = 400_000
 
 
 class Resegmenter:
@@ -69,7 +68,6 @@ class Resegmenter:
         self.next_epoch = (number, [self.pool.submit(_resegment_chunk, work) for work in _chunks(self.pairs, number)])
 
     def _until_closed(self, work: Iterator[_Chunk]) -> Iterator[_Chunk]:
-        """The same chunks, until `close` is called."""
         for chunk in work:
             if self.closed:
                 raise CancelledError
@@ -94,8 +92,6 @@ def _joined(sides: list[Side]) -> Side:
     ends = [side.ends + start for side, start in zip(sides, starts[:-1], strict=True)]
     return Side(np.concatenate([side.ids for side in sides]), np.concatenate(ends))
 
-
-# --- one chunk ------------------------------------------------------------------------------------------------
 
 _configuration: tuple[bytes, float, int, int | None]
 
@@ -155,7 +151,7 @@ class Segmenter:
     def word(self, word: str, variant: int) -> list[int]:
         ids = self._cache.get((variant, word))
         if ids is None:
-            if len(self._cache) >= CACHED:
+            if len(self._cache) >= _MOST_CACHED:
                 self._cache.clear()
             self._random.seed(_seed_from(f"{self.key} {variant} {word}"))
             ids = self._cache[variant, word] = self.ids_of(self.pieces(word))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any, Literal
 
-from onehop.data.corpus import ENDINGS, Lines, ParallelFile, unequal_lines
+from onehop.data.corpus import ENDINGS, Lines, ParallelFile, unequal_lines_error
 from onehop.data.records import READERS
 from onehop.errors import TextError
 
@@ -76,7 +76,7 @@ def _aligned_chunks(file: ParallelFile, size: int) -> Iterator[RawChunk]:
     while True:
         src, tgt = list(islice(src_lines, size)), list(islice(tgt_lines, size))
         if len(src) != len(tgt):
-            raise unequal_lines(file)
+            raise unequal_lines_error(file)
         if not src:
             return
         consumed = sum(reader.consumed for reader in readers)

@@ -42,7 +42,7 @@ class Inputs:
     made_from: dict[str, Any]
 
 
-Span = tuple[int, int, int, int]  # a chunk of filtered text: first byte, bytes, first pair, number of its file
+ChunkSpan = tuple[int, int, int, int]  # a chunk of filtered text: first byte, bytes, first pair, number of its file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Filtered:
     """The result of the first stage. The pairs are in the work folder; `chunks` has their byte ranges."""
 
     report: filters.FilterReport
-    chunks: list[Span]
+    chunks: list[ChunkSpan]
     sources: list[tuple[str, int]]  # each file's name as a source, and its pairs
     pairs: int
     cut: list[int]  # indices of the validation pairs
@@ -122,13 +122,15 @@ def finish_filtering(
     report: filters.FilterReport,
     kept: Counter[int],
     lines_at: Callable[[list[int]], Iterable[bytes]],
-    chunks: list[Span],
+    chunks: list[ChunkSpan],
     **layout: Any,
 ) -> None:
     """Split off the validation pairs and write the stage's result; `lines_at` returns the pairs at some indices."""
     own_pairs = sum(kept[i] for i in range(len(inputs.train)))
     if own_pairs < 2:
-        raise nothing_left(report, sum(report.files[file.name] for file in inputs.train), own_pairs, settings.plain)
+        raise nothing_left_error(
+            report, sum(report.files[file.name] for file in inputs.train), own_pairs, settings.plain
+        )
     # At most a tenth of the pairs is held out.
     cut = [] if inputs.valid else evenly_spaced(min(settings.valid_size, max(1, own_pairs // 10)), own_pairs).tolist()
     valid = _valid_lines(inputs.valid, settings, report) if inputs.valid else lines_at(cut)
@@ -163,7 +165,7 @@ def _write_filtered(
     filtered: Iterator[FilteredChunk],
     report: filters.FilterReport,
     progress: StageProgress,
-) -> tuple[list[Span], Counter[int]]:
+) -> tuple[list[ChunkSpan], Counter[int]]:
     """Write the pairs without duplicates; returns the start of each chunk, and the number of pairs of each file."""
     seen, filter_progress, kept = filters.SeenHashes(), FilterProgress(files, report, progress), Counter[int]()
     chunks, size, pairs = [], 0, 0
@@ -229,9 +231,6 @@ def _without_duplicates(chunk: FilteredChunk, seen: filters.SeenHashes, report: 
     return kept
 
 
-# --- validation pairs -----------------------------------------------------------------------------------------
-
-
 def _lines_in(files: list[ParallelFile], plain: Plain) -> Iterator[tuple[str, tuple[str, str] | str]]:
     """The file and number of each line, and its normalised pair or the reason to drop it."""
     for file in files:
@@ -255,7 +254,7 @@ def _valid_lines(files: list[ParallelFile], settings: DataSettings, report: filt
         report.notes.append(f"{filters.counted(unusable, 'validation line')} dropped: empty or not readable.")
 
 
-def nothing_left(report: filters.FilterReport, read: int, pairs: int, plain: Plain) -> TextError:
+def nothing_left_error(report: filters.FilterReport, read: int, pairs: int, plain: Plain) -> TextError:
     """The error if there is too little text, or if the filters leave too little."""
     noun = "training text" if plain else "training pair"
     if pairs == read:
@@ -270,7 +269,6 @@ def nothing_left(report: filters.FilterReport, read: int, pairs: int, plain: Pla
 
 
 def evenly_spaced(count: int, among: int) -> npt.NDArray[np.int64]:
-    """`count` evenly spaced indices below `among`."""
     return (2 * np.arange(count) + 1) * among // (2 * max(count, 1))
 
 

@@ -54,7 +54,6 @@ class ParallelFile:
 
     @property
     def names(self) -> str:
-        """The paths, for messages."""
         shards = self.format is not None and len(self.paths) > 1
         return str(self.paths[0].parent) if shards else " and ".join(str(path) for path in self.paths)
 
@@ -261,7 +260,7 @@ def refuse_other_unicode(first_line: bytes, path: Path) -> None:
 # --- misaligned files -----------------------------------------------------------------------------------------------
 
 
-def unequal_lines(file: ParallelFile) -> TextError:
+def unequal_lines_error(file: ParallelFile) -> TextError:
     """The error for two files that cannot be aligned, with the line where they seem to diverge."""
     src, tgt = ([len(line) for line in Lines(path)] for path in file.paths)
     line = first_suspicious_line(src, tgt)

@@ -16,7 +16,7 @@ from onehop.atomic import write_whole
 from onehop.config import DataSettings, Settings, TokenizerSettings
 from onehop.console import StageProgress
 from onehop.data import filters
-from onehop.data.clean import PAIRS, VALID, Filtered, Inputs, Span, evenly_spaced, lines_at, nothing_left
+from onehop.data.clean import PAIRS, VALID, ChunkSpan, Filtered, Inputs, evenly_spaced, lines_at, nothing_left_error
 from onehop.data.mixture import quotas, weights_of
 from onehop.data.store import END_TYPE, TOKENIZER, Pairs, PairsWriter, Side, id_type, tokenizer_hash, write_description
 from onehop.data.worker_pool import in_order
@@ -68,8 +68,8 @@ def sample_indices(filtered: Filtered, settings: TokenizerSettings) -> npt.NDArr
 
 # --- words and their ids --------------------------------------------------------------------------------------
 
-KNOWN_WORDS = 400_000  # about 55 MB per process
-KNOWN_LENGTH = 40  # characters; longer words rarely repeat: they are sentences of languages without spaces
+MOST_CACHED = 400_000  # about 55 MB per process
+LONGEST_CACHED = 40  # characters; longer words rarely repeat: they are sentences of languages without spaces
 _NO_PIECE = "\U0010fffd"  # the last private-use character, which no vocabulary has
 
 
@@ -83,10 +83,10 @@ class WordIds(dict[str, bytes]):
         self.target: WordIds = self if tokenizer.target is tokenizer else WordIds(tokenizer.target)
 
     def __missing__(self, word: str) -> bytes:
-        if len(self) >= KNOWN_WORDS:
+        if len(self) >= MOST_CACHED:
             self.clear()
         ids = self._packed(self.tokenizer.encode(word, tags=True))
-        if len(word) <= KNOWN_LENGTH:
+        if len(word) <= LONGEST_CACHED:
             self[word] = ids
         return ids
 
@@ -146,7 +146,7 @@ def set_up_encoding(encoding: Encoding) -> None:
     _encoding, _words = encoding, WordIds(Tokenizer(encoding.model))
 
 
-def _encode_chunk(chunk: Span) -> _EncodedChunk:
+def _encode_chunk(chunk: ChunkSpan) -> _EncodedChunk:
     """Encode the training pairs in a byte range of the filtered text."""
     start, size, first, file = chunk
     with _encoding.pairs.open("rb") as stream:
@@ -240,7 +240,7 @@ def describe_store(
     """The description of a store. Raises an error if no training pair is left."""
     report = filtered.report
     if report.train == 0:
-        raise nothing_left(report, report.read, 0, data.plain)
+        raise nothing_left_error(report, report.read, 0, data.plain)
     report.vocabulary = tokenizer.vocab_size
     return {
         "source": data.source,

@@ -145,9 +145,6 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
-# --- hashes ---------------------------------------------------------------------------------------------------
-
-
 def hash64(text: str) -> int:
     """A hash that is the same in every process and on every machine."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
@@ -258,7 +255,6 @@ class PairChecks:
 
 
 def is_held_out(held_out: HeldOut, src: str, tgt: str) -> bool:
-    """Whether a side is among the held-out ones."""
     return bool(held_out.hashes) and (src in held_out or tgt in held_out)
 
 

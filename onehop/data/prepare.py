@@ -30,7 +30,7 @@ from onehop.machine import available_cores, sync
 from onehop.text.language_id import identifier_version
 
 _MADE_FROM = "made_from.json"
-Maker = Callable[[Path, Settings, Inputs, bytes | None, StageProgress], None]
+_Maker = Callable[[Path, Settings, Inputs, bytes | None, StageProgress], None]
 
 
 def prepare(
@@ -43,7 +43,7 @@ def prepare(
     force: bool = False,
     stdin: BufferedIOBase | None = None,
     progress: StageProgress | None = None,
-    make: Maker | None = None,
+    make: _Maker | None = None,
 ) -> Store:
     """Make a token store from the files in `settings.data`. Relative paths are below `root`; `-` is `stdin`.
 
@@ -123,15 +123,11 @@ def _keep_or_reset(work: Path, made_from: dict[str, Any]) -> None:
 
 
 def _move_into_place(work: Path, out: Path) -> None:
-    """Rename the finished store to its final path, in place of an older one."""
     if out.exists():
         shutil.rmtree(work / "old", ignore_errors=True)
         out.rename(work / "old")
     (work / "store").rename(out)
     sync(out.parent)
-
-
-# --- an existing store ------------------------------------------------------------------------------------------
 
 
 def _refuse_foreign_folder(out: Path) -> None:

@@ -219,7 +219,7 @@ class _Job:
             names.append(name)
             owners.append(facts[0].file)
             sizes.append(len(np.load(self.work / PARTS / f"{name}.hashes.npy", mmap_mode="r")))
-        counts = self.without_duplicates(names, sizes, report, partitions * data.duplicates)
+        counts = self._without_duplicates(names, sizes, report, partitions * data.duplicates)
         kept = Counter[int]()
         for owner, count in zip(owners, counts, strict=True):
             kept[owner] += count
@@ -227,7 +227,7 @@ class _Job:
         lines_at = partial(self.lines, parts)
         clean.finish_filtering(self.work, data, self.inputs, report, kept, lines_at, chunks=[], parts=parts)
 
-    def without_duplicates(
+    def _without_duplicates(
         self, names: Sequence[str], sizes: Sequence[int], report: FilterReport, partitions: int
     ) -> list[int]:
         """Drop duplicates; returns the number of pairs left in each part. Without partitions nothing is dropped."""

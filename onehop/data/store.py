@@ -111,7 +111,6 @@ class Side:
         return np.concatenate([np.diff(part, prepend=0).astype(np.int32) for part in parts])
 
     def between(self, first: int, last: int) -> "Side":
-        """The sentences from `first` up to, but not including, `last`."""
         start = int(self.ends[first - 1]) if first else 0
         stop = int(self.ends[last - 1]) if last else 0
         return Side(self.ids[start:stop], np.asarray(self.ends[first:last]) - start)
@@ -183,7 +182,7 @@ class Store:
         """The pairs of "train" or "valid", memory-mapped. Training pairs may have a weight per source."""
         if split not in SPLITS:
             raise ValueError(f"no split {split!r}: there are {', '.join(SPLITS)}")
-        src, tgt = (Side(self._ids(split, side), self._ends(split, side)) for side in SIDES)
+        src, tgt = (self._side(split, side) for side in SIDES)
         return Pairs(src, tgt, self._parts(weights) if weights and split == "train" else ())
 
     @property
@@ -212,11 +211,9 @@ class Store:
             )
         ]
 
-    def _ids(self, split: str, side: str) -> npt.NDArray[Any] | JoinedArrays:
-        return self._joined(split, f"{side}.ids", np.dtype(self.description["id_type"]))
-
-    def _ends(self, split: str, side: str) -> npt.NDArray[Any] | JoinedArrays:
-        return self._joined(split, f"{side}.ends", END_TYPE, SIDES.index(side))
+    def _side(self, split: str, side: str) -> Side:
+        ids = self._joined(split, f"{side}.ids", np.dtype(self.description["id_type"]))
+        return Side(ids, self._joined(split, f"{side}.ends", END_TYPE, SIDES.index(side)))
 
     def _joined(
         self, split: str, name: str, dtype: np.dtype[Any], side: int | None = None

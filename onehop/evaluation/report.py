@@ -11,25 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from onehop.console import console
-from onehop.data.corpus import PACKED, Lines, ParallelFile, decode_line, unequal_lines
+from onehop.data.corpus import PACKED, Lines, ParallelFile, decode_line, unequal_lines_error
 from onehop.data.filters import counted
 from onehop.decoding.engine import ComputeType
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, SettingsError, TextError, require
-from onehop.evaluation.metrics import (
-    CONVENTIONS,
-    FALLBACK_LANGUAGE,
-    RESAMPLES,
-    TRIALS,
-    Convention,
-    MetricScore,
-    bleu,
-    chrf,
-    compare,
-    moses_languages,
-    score_with_interval,
-    sentence_chrf,
-)
+from onehop.evaluation import metrics
 from onehop.text.tokenizer import normalise
 
 if TYPE_CHECKING:
@@ -47,8 +34,8 @@ class ConventionScore:
     """The score by one convention, or in `missing` how to get it."""
 
     title: str
-    score: MetricScore | None = None
-    against: MetricScore | None = None
+    score: metrics.MetricScore | None = None
+    against: metrics.MetricScore | None = None
     difference: float | None = None
     p_value: float | None = None
     missing: str | None = None
@@ -113,8 +100,8 @@ def evaluate(
     model: str | None = None,
     against: Path | None = None,
     language: str | None = None,
-    resamples: int = RESAMPLES,
-    trials: int = TRIALS,
+    resamples: int = metrics.RESAMPLES,
+    trials: int = metrics.TRIALS,
     worst: int = 5,
     **options: Any,
 ) -> EvaluationReport:
@@ -144,7 +131,7 @@ def evaluate(
         trials=trials if against else None,
         scores={
             name: _convention_score(convention, texts, target_language, resamples, trials)
-            for name, convention in CONVENTIONS.items()
+            for name, convention in metrics.CONVENTIONS.items()
         },
         lengths=_by_length(texts),
         worst=_worst_sentences(texts, worst),
@@ -160,7 +147,7 @@ def aligned(files: Sequence[Path]) -> list[list[str]]:
     texts = [read_lines(file) for file in files]
     for file, lines in zip(files, texts, strict=True):
         if len(lines) != len(texts[0]):
-            raise unequal_lines(ParallelFile(name=file.name, paths=(files[0], file)))
+            raise unequal_lines_error(ParallelFile(name=file.name, paths=(files[0], file)))
     return texts
 
 
@@ -215,23 +202,25 @@ def language_of(file: Path) -> str:
     """The language in a file name such as test.de or test.de.gz, if Moses' tokenizer knows it."""
     name = file.with_suffix("") if file.suffix in PACKED else file
     ending = name.suffix.removeprefix(".")
-    return ending if ending in _known_to_moses() else FALLBACK_LANGUAGE
+    return ending if ending in _known_to_moses() else metrics.FALLBACK_LANGUAGE
 
 
 # --- scores ---------------------------------------------------------------------------------------------------
 
 
 def _convention_score(
-    convention: Convention, texts: Texts, language: str, resamples: int, trials: int
+    convention: metrics.Convention, texts: Texts, language: str, resamples: int, trials: int
 ) -> ConventionScore:
     try:
         metric = convention.metric(language)
     except OnehopError as e:
         return ConventionScore(title=convention.title, missing=str(e))
     if texts.against is None:
-        score = score_with_interval(metric, texts.hypotheses, texts.references, resamples=resamples)
+        score = metrics.score_with_interval(metric, texts.hypotheses, texts.references, resamples=resamples)
         return ConventionScore(title=convention.title, score=score)
-    both = compare(metric, texts.hypotheses, texts.against, texts.references, resamples=resamples, trials=trials)
+    both = metrics.compare(
+        metric, texts.hypotheses, texts.against, texts.references, resamples=resamples, trials=trials
+    )
     return ConventionScore(
         title=convention.title, score=both.score, against=both.against, difference=both.difference, p_value=both.p_value
     )
@@ -251,14 +240,14 @@ def _bucket(texts: Texts, bucket: int, indices: list[int]) -> Bucket:
         shortest=_LENGTHS[bucket - 1] + 1 if bucket else 0,
         longest=_LENGTHS[bucket] if bucket < len(_LENGTHS) else None,
         sentences=len(indices),
-        bleu=bleu(hypotheses, references).value,
-        chrf=chrf(hypotheses, references).value,
+        bleu=metrics.bleu(hypotheses, references).value,
+        chrf=metrics.chrf(hypotheses, references).value,
     )
 
 
 def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
     """The sentences with the lowest chrF2++, worst first. An empty output for an empty reference is right."""
-    scores = sentence_chrf(texts.hypotheses, texts.references)
+    scores = metrics.sentence_chrf(texts.hypotheses, texts.references)
     wrong = [i for i, score in enumerate(scores) if texts.hypotheses[i].strip() != texts.references[i].strip()]
     return [
         ScoredSentence(
@@ -294,7 +283,7 @@ def _warnings(texts: Texts, language: str) -> list[str]:
 def _known_to_moses() -> set[str]:
     """The languages of Moses' tokenizer; none if it is not installed."""
     try:
-        return moses_languages()
+        return metrics.moses_languages()
     except OnehopError:
         return set()
 
@@ -346,7 +335,7 @@ def _cells(row: ConventionScore) -> list[str]:
     return texts
 
 
-def _value_cells(score: MetricScore) -> list[str]:
+def _value_cells(score: metrics.MetricScore) -> list[str]:
     return [f"{score.value:.2f}", f"± {score.interval.plus_minus:.2f}" if score.interval else ""]
 
 

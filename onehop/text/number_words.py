@@ -91,7 +91,6 @@ def _scale_and_value(word: str, language: str) -> tuple[int, int | None]:
 
 @lru_cache(1 << 17)
 def value_of(word: str, language: str) -> int | None:
-    """The number of one word, or None."""
     word = word.lower()
     values = _values(language)
     if word in values:
@@ -244,7 +243,6 @@ def _readings(group: Sequence[_Word], language: str) -> Iterator[SpelledNumber]:
 
 
 def month_numbers(text: str, language: str) -> Iterator[str]:
-    """The numbers of the months that a text names."""
     named = [(n, name) for n, name in enumerate(_MONTHS.get(language, "").split(), 1) if name in text]
     words = set(_WORD.findall(text)) if named else set()
     return (str(n) for n, name in named if name in words)

@@ -68,7 +68,6 @@ class Segment:
 
 
 def addresses(text: str) -> Iterator[re.Match[str]]:
-    """The addresses and placeholders of a text."""
     lower = text.lower()
     return ADDRESS.finditer(text if any(mark in lower for mark in _ADDRESS_MARKS) else "")
 

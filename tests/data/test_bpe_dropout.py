@@ -128,7 +128,7 @@ def test_the_number_of_processes_does_not_change_the_segmentation(tokenizer, pai
 
 def test_the_cache_does_not_change_the_segmentation(tokenizer, pairs, monkeypatch):
     usual = content(resegment(pairs, tokenizer, 0.1, seed=1, epoch=0))
-    monkeypatch.setattr(bpe_dropout, "CACHED", 3)
+    monkeypatch.setattr(bpe_dropout, "_MOST_CACHED", 3)
     assert content(resegment(pairs, tokenizer, 0.1, seed=1, epoch=0)) == usual
 
 

@@ -48,7 +48,7 @@ def test_encoding_by_words_gives_the_ids_of_the_whole_text(tokenizer):
 
 
 def test_the_word_cache_is_bounded_and_does_not_change_ids(tokenizer, monkeypatch):
-    monkeypatch.setattr(encode, "KNOWN_WORDS", 50)
+    monkeypatch.setattr(encode, "MOST_CACHED", 50)
     words = WordIds(tokenizer)
     assert ids_of(words, LINES) == tokenizer.encode_batch(LINES)
     assert 0 < len(words) <= 50
@@ -56,7 +56,7 @@ def test_the_word_cache_is_bounded_and_does_not_change_ids(tokenizer, monkeypatc
 
 def test_long_words_are_not_cached(tokenizer):
     """In text without spaces a word is a whole sentence, and caching sentences would fill the memory."""
-    words, short, long = WordIds(tokenizer), "雨" * encode.KNOWN_LENGTH, "雨" * (encode.KNOWN_LENGTH + 1)
+    words, short, long = WordIds(tokenizer), "雨" * encode.LONGEST_CACHED, "雨" * (encode.LONGEST_CACHED + 1)
     assert ids_of(words, [f"{short} {long}"]) == [tokenizer.encode(f"{short} {long}")]
     assert set(words) == {short}
 

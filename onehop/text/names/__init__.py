@@ -43,18 +43,12 @@ _PERSONAL_VERB = re.compile(
 )
 
 
-@lru_cache
 def copied_names(one: str, two: str) -> frozenset[str]:
     """The names of a language pair in either direction; empty without a list."""
     return _words(f"{one}-{two}.txt") or _words(f"{two}-{one}.txt")
 
 
 @lru_cache
-def _translated_words(source: str, target: str) -> frozenset[str]:
-    """Capitalised words of the source language that are translated: Germany, Monday, Congress."""
-    return _words(f"{source}-{target}.translated.txt")
-
-
 def _words(name: str) -> frozenset[str]:
     file = files(__name__) / name
     return frozenset(file.read_text(encoding="utf-8").split() if file.is_file() else ())
@@ -107,7 +101,8 @@ def _names(
     source: str, known: frozenset[str], languages: tuple[str, str], encode: Callable[[str], list[int]]
 ) -> Iterator[tuple[str, bool]]:
     """Each name of a source, and whether no other capitalised word is beside it."""
-    alone, translated = dict(lone_capitalised_words(source, languages[0])), _translated_words(*languages)
+    alone = dict(lone_capitalised_words(source, languages[0]))
+    translated = _words(f"{'-'.join(languages)}.translated.txt")  # Germany, Monday, Congress
     determiners = _DETERMINERS.get(languages[0], frozenset())
     for word in _POSSIBLE_NAME.finditer(source):
         name, is_alone = word[0], word.start() in alone
