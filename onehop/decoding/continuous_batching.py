@@ -126,7 +126,6 @@ class _Cohort:
         return rows
 
     def n_best(self, ticket: int) -> list[Hypothesis]:
-        """The n best of a finished sentence."""
         (sentence,) = np.flatnonzero(self.all_tickets == ticket)
         return self.beam.request.ranked(self.beam.finished[sentence])
 

@@ -78,8 +78,6 @@ class Converted:
 
 
 class Ct2Engine:
-    """A model in CTranslate2."""
-
     name: EngineName = "ctranslate2"
 
     def __init__(self, converted: Converted, compute: Compute, threads: int | None) -> None:

@@ -76,7 +76,7 @@ class LoopCounts:
         return (self.equal >= self.needed).any(1)
 
 
-class DeviceHypotheses:
+class _DeviceHypotheses:
     """What greedy and beam search share. Greedy search is a beam of one, so its rows are its sentences."""
 
     k: int  # tokens that are needed of each row
@@ -96,23 +96,8 @@ class DeviceHypotheses:
         self.loops.reset()
         torch.gt(self.limits.max_lengths, 0, out=self.live)
 
-    def extend(self, values: Values, ids: TopIds, position: Position) -> None:
-        """Append a token to each hypothesis."""
-        raise NotImplementedError
 
-    def results(self, steps: int) -> dict[str, Tensor]:
-        """The tensors that the host needs after `steps` steps."""
-        raise NotImplementedError
-
-    def n_best(self, request: SearchRequest, host: Host) -> list[list[Hypothesis]]:
-        """The n best of each sentence, from the results on the host."""
-        raise NotImplementedError
-
-
-# --- greedy ---------------------------------------------------------------------------------------------------
-
-
-class DevicePaths(DeviceHypotheses):
+class DevicePaths(_DeviceHypotheses):
     """Greedy search: one path per sentence, as in `search`."""
 
     k = 1
@@ -129,6 +114,7 @@ class DevicePaths(DeviceHypotheses):
         self.ends.fill_(-1)
 
     def extend(self, values: Values, ids: TopIds, position: Position) -> None:
+        """Append a token to each path."""
         tokens, value, live = ids[:, 0], values[:, 0].double(), self.live
         self.tokens.copy_(tokens)
         self.chosen.index_copy_(0, position[None], tokens[None].int())
@@ -144,6 +130,7 @@ class DevicePaths(DeviceHypotheses):
         self.unfinished.copy_(self.live.sum())
 
     def results(self, steps: int) -> dict[str, Tensor]:
+        """The tensors that the host needs after `steps` steps; `n_best` reads them there."""
         return {"chosen": self.chosen[:steps], "totals": self.totals, "ends": self.ends}
 
     def n_best(self, request: SearchRequest, host: Host) -> list[list[Hypothesis]]:
@@ -172,10 +159,7 @@ def _unpacked(
     return numbers // 4, numbers // 2 % 2 == 1, numbers % 2 == 1
 
 
-# --- beam search ----------------------------------------------------------------------------------------------
-
-
-class DeviceBeams(DeviceHypotheses):
+class DeviceBeams(_DeviceHypotheses):
     """The beams, extended as in `beam.Beam`, with the best finished hypotheses."""
 
     def __init__(self, shape: Shape, vocab: int, device: torch.device, operations: Operations) -> None:
@@ -220,7 +204,7 @@ class DeviceBeams(DeviceHypotheses):
         stop = looped | (self.limits.max_lengths == position + 1)[:, None]
         self.collect(looped, stop, position)
         self.totals.masked_fill_(stop, -math.inf)
-        self.drop_done()
+        self._drop_done()
 
     def collect(
         self, looped: Bool[Tensor, "sentences beam"], stop: Bool[Tensor, "sentences beam"], position: Position
@@ -247,7 +231,7 @@ class DeviceBeams(DeviceHypotheses):
         self.keys.copy_(keys)
         self.counts.add_((ended & ~loops).sum(1))
 
-    def drop_done(self) -> None:
+    def _drop_done(self) -> None:
         """Drop the sentences for which `beam.Beam.is_done` is true."""
         last = self.keys.index_select(1, self.limits.last_best)[:, 0]
         to_beat = last.masked_fill(last <= -_LOOPED_OFFSET, -math.inf)

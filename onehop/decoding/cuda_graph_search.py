@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DeviceHypotheses, DevicePaths
+from onehop.decoding.cuda_graph_hypotheses import DeviceBeams, DevicePaths
 from onehop.decoding.cuda_graph_state import Decoder, Operations, Shape
 from onehop.decoding.options import Hypothesis, Ids, SearchOptions
 from onehop.decoding.request import NaNError, SearchRequest
@@ -53,8 +53,8 @@ class ShapeGraphs:
         device = model.embedding.weight.device
         self.shape, self.memory = shape, memory
         self.decoder = Decoder(model, shape, operations, memory, products)
-        search = DevicePaths if shape.greedy else DeviceBeams
-        self.hypotheses: DeviceHypotheses = search(shape, model.vocab_size, device, operations)
+        search: type[DevicePaths | DeviceBeams] = DevicePaths if shape.greedy else DeviceBeams
+        self.hypotheses = search(shape, model.vocab_size, device, operations)
         self.min_length = torch.zeros((), dtype=torch.int64, device=device)
         self.pinned = device.type == "cuda"
         self.src = torch.full(self.decoder.src.shape, PAD, pin_memory=self.pinned)
@@ -63,9 +63,9 @@ class ShapeGraphs:
         self.arrived = [torch.cuda.Event(blocking=True) for _ in range(shape.capacity if self.pinned else 0)]  # type: ignore[no-untyped-call]
         results = self.hypotheses.results(shape.capacity).items()
         self.results = {name: torch.zeros(x.shape, dtype=x.dtype, pin_memory=self.pinned) for name, x in results}
-        self.begin, self.step = _capture([self.begin_eagerly, self.step_eagerly], device, pool)
+        self.begin, self.step = _capture([self._begin_eagerly, self.step_eagerly], device, pool)
 
-    def begin_eagerly(self) -> None:
+    def _begin_eagerly(self) -> None:
         """Encode, and reset the state."""
         self.decoder.begin()
         self.hypotheses.reset()
@@ -146,8 +146,8 @@ class CapturedSearch:
     def __init__(self, model: Transformer, operations: Operations) -> None:
         self.model, self.operations = model, operations
         self.graphs: OrderedDict[Shape, ShapeGraphs] = OrderedDict()
-        self.addresses = self.weight_addresses()
-        self.products = self.new_products()
+        self.addresses = self._weight_addresses()
+        self.products = self._new_products()
         self.pool: Pool = None
         self.memory: Tensor | None = None
         self.lock = threading.Lock()  # the memory holds one batch
@@ -184,10 +184,10 @@ class CapturedSearch:
 
     def graphs_for(self, shape: Shape) -> ShapeGraphs:
         """The graphs of a shape, captured if needed."""
-        if self.addresses != (addresses := self.weight_addresses()):  # the weights have moved
+        if self.addresses != (addresses := self._weight_addresses()):  # the weights have moved
             self.evict(len(self.graphs))
             self.memory = None  # dtype or device may have changed
-            self.products = self.new_products()
+            self.products = self._new_products()
             self.addresses = addresses
         if shape not in self.graphs:
             memory = self.memory_for(shape)
@@ -229,7 +229,7 @@ class CapturedSearch:
         for _ in range(count):
             self.graphs.popitem(last=False)
 
-    def new_products(self) -> SplitProducts | None:
+    def _new_products(self) -> SplitProducts | None:
         """float32 products on a GPU are split."""
         weight = self.model.embedding.weight
         splits = weight.is_cuda and weight.dtype == torch.float32
@@ -238,6 +238,6 @@ class CapturedSearch:
     def new_pool(self) -> Pool:
         return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
 
-    def weight_addresses(self) -> tuple[int, ...]:
+    def _weight_addresses(self) -> tuple[int, ...]:
         """The addresses of the weights: a graph knows nothing else of them."""
         return tuple(p.data_ptr() for p in self.model.parameters())

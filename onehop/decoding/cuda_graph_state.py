@@ -102,9 +102,6 @@ def source_width(longest: int) -> int:
     return max(16, round_up(longest + 1))
 
 
-# --- the model's half -----------------------------------------------------------------------------------------
-
-
 @dataclass
 class LayerSlots:
     """One layer's keys and values, and its three projections side by side."""
@@ -176,39 +173,33 @@ class Decoder:
         self.tables = (model.source_input.positions, model.target_input.positions)
 
     def begin(self) -> None:
+        src = Tokens.padded(self.src, PAD)
+        assert src.token_mask is not None
         with self.products or nullcontext():
-            self._begin()
+            memory = self.model.encode(src)
+            self.lengths.copy_(src.token_mask.sum(1))
+            self.position.zero_()
+            for layer in self.layers:
+                layer.begin(memory)
         if self.products is not None:
             weights = chain.from_iterable(layer.step_weights() for layer in self.layers)
             self.products.prepare([*weights, self.model.output_weight])
-
-    def _begin(self) -> None:
-        src = Tokens.padded(self.src, PAD)
-        assert src.token_mask is not None
-        memory = self.model.encode(src)
-        self.lengths.copy_(src.token_mask.sum(1))
-        self.position.zero_()
-        for layer in self.layers:
-            layer.begin(memory)
 
     def logits(
         self, tokens: Int[Tensor, " rows"], origins: Int[Tensor, "rows capacity"]
     ) -> Float[Tensor, "rows vocab"]:
         """Logits after one more token per row."""
-        with self.products or nullcontext():
-            return self._logits(tokens, origins)
-
-    def _logits(self, tokens: Tensor, origins: Tensor) -> Tensor:
         model = self.model
-        x = model.target_input(model.embed_target(tokens[:, None]), self.position.expand(len(tokens), 1))[:, 0]
-        for layer in self.layers:
-            x = self.layer_step(layer, x, origins)
-        if model.decoder.last_norm is not None:
-            x = model.decoder.last_norm(x)
-        out = _logits_in_float32(x, model.output_weight)
-        return out if model.output_bias is None else out + model.output_bias
+        with self.products or nullcontext():
+            x = model.target_input(model.embed_target(tokens[:, None]), self.position.expand(len(tokens), 1))[:, 0]
+            for layer in self.layers:
+                x = self._layer_step(layer, x, origins)
+            if model.decoder.last_norm is not None:
+                x = model.decoder.last_norm(x)
+            out = _logits_in_float32(x, model.output_weight)
+            return out if model.output_bias is None else out + model.output_bias
 
-    def layer_step(self, slots: LayerSlots, x: Tensor, origins: Tensor) -> Tensor:
+    def _layer_step(self, slots: LayerSlots, x: Tensor, origins: Tensor) -> Tensor:
         """One layer, as `Layer.step` has it."""
         layer, op, cross = slots.layer, self.operations, slots.layer.cross_attention
         assert cross is not None

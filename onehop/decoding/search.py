@@ -63,7 +63,6 @@ class _Paths:
         self.finished: list[list[Hypothesis]] = [[] for _ in request.max_lengths]
 
     def follow(self, step: Step, device: torch.device | str) -> list[list[Hypothesis]]:
-        """Choose token after token until no path is left."""
         tokens, parents = torch.full((len(self.finished),), BOS, device=device), None
         position = 0
         while len(self.rows):

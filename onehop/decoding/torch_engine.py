@@ -196,21 +196,21 @@ class _ReportingStep:
 
     def __call__(self, tokens: RowIds, parents: RowIds | None) -> LogProbs:
         if self.history is not None:
-            self.settled(shared_by_beam(self.history))
+            self.settled(common_prefix_of_beam(self.history))
         else:
-            self.paths = extended(self.paths, tokens.tolist(), None if parents is None else parents.tolist())
-            self.settled(shared(self.paths))
+            self.paths = extended_paths(self.paths, tokens.tolist(), None if parents is None else parents.tolist())
+            self.settled(_common_prefix(self.paths))
         return self.step(tokens, parents)
 
 
-def extended(paths: list[list[int]] | None, tokens: list[int], parents: list[int] | None) -> list[list[int]]:
+def extended_paths(paths: list[list[int]] | None, tokens: list[int], parents: list[int] | None) -> list[list[int]]:
     """Sampled paths with one more token each. The first call brings BOS, which is not part of them."""
     if paths is None:
         return [[]]
     return [[*paths[parent], token] for parent, token in zip(parents or range(len(tokens)), tokens, strict=True)]
 
 
-def shared_by_beam(history: History) -> list[int]:
+def common_prefix_of_beam(history: History) -> list[int]:
     """The common prefix of all hypotheses that may still win: the unfinished ones and the best finished ones.
 
     Before the last step only loops are stopped, and those rank last.
@@ -223,9 +223,8 @@ def shared_by_beam(history: History) -> list[int]:
     ended = finished or [c for c in candidates if c[0].state == "stopped"]
     live = [c for c in candidates if c[1] == len(steps) - 1 and c[0].state == "live"]
     paths = [history.replay(0, number, index) for _, number, index in [*live, *ended]]
-    return shared([[token for token in path if token != EOS] for path in paths])
+    return _common_prefix([[token for token in path if token != EOS] for path in paths])
 
 
-def shared(paths: Sequence[Ids]) -> list[int]:
-    """The common prefix of all paths."""
+def _common_prefix(paths: Sequence[Ids]) -> list[int]:
     return [column[0] for column in takewhile(lambda c: len(set(c)) == 1, zip(*paths, strict=False))]

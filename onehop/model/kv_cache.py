@@ -19,8 +19,6 @@ MemoryMask = Bool[Tensor, "#batch #heads #length source"] | PackedMask | None
 
 @dataclass
 class LayerCache:
-    """The cached keys and values of one decoder layer."""
-
     keys: Float[Tensor, "batch heads capacity d_k"]
     values: Float[Tensor, "batch heads capacity d_v"]
     cross_keys: Float[Tensor, "batch heads source d_k"]

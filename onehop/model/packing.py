@@ -32,7 +32,6 @@ class Packing:
 
     @staticmethod
     def of(lengths: Int[Tensor, " sentences"], longest: int | None = None) -> "Packing":
-        """The packing of sentences of these lengths."""
         starts = F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
         numbers = torch.arange(len(lengths), dtype=torch.int32, device=lengths.device)
         return Packing(starts, numbers.repeat_interleave(lengths), int(lengths.max()) if longest is None else longest)

@@ -8,7 +8,6 @@ parameters, with a tap in it. The original is unchanged.
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import TypeVar
 
@@ -45,6 +44,7 @@ class Tapped(nn.Module):
     """A module with named quantities."""
 
     _tap: Tap | None = None
+    _path = ""
 
     @property
     def watched(self) -> bool:
@@ -52,8 +52,10 @@ class Tapped(nn.Module):
         return self._tap is not None
 
     def tap(self, name: str, value: Tensor) -> Tensor:
-        """Pass a value through the tap under a name; without a tap, the value itself."""
-        return value if self._tap is None else self._tap(name, value)
+        """Pass a value through the tap, named with the module's path; without a tap, the value itself."""
+        if self._tap is None:
+            return value
+        return self._tap(f"{self._path}.{name}" if self._path else name, value)
 
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -65,18 +67,12 @@ def watch(model: Model, tap: Tap) -> Model:
     watched = copy.deepcopy(model, shared)
     for path, module in watched.named_modules():
         if isinstance(module, Tapped):
-            module._tap = partial(_with_path, tap, path)
+            module._tap, module._path = tap, path
     return watched
-
-
-def _with_path(tap: Tap, path: str, name: str, value: Tensor) -> Tensor:
-    return tap(f"{path}.{name}" if path else name, value)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One recorded quantity: its value and the names of its axes."""
-
     axes: tuple[str, ...]
     value: Tensor
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from onehop.decoding.beam import History, Kept
 from onehop.decoding.engine import SearchCancelled
 from onehop.decoding.options import SearchOptions
-from onehop.decoding.torch_engine import extended, shared_by_beam
+from onehop.decoding.torch_engine import common_prefix_of_beam, extended_paths
 from onehop.pipelines.sentence_translator import SentenceTranslator
 
 TEXTS = ["the old house", "a new tree the bird", "x", "the the the old old"]
@@ -83,28 +83,28 @@ def kept(token, parent, state="live", score=-1.0):
 
 def test_the_best_finished_hypothesis_limits_the_settled_prefix():
     history = History([[[kept(5, 0), kept(6, 0)], [kept(7, 0), kept(8, 0)]]])
-    assert shared_by_beam(history) == [5]
+    assert common_prefix_of_beam(history) == [5]
     history.steps[0][1].append(kept(3, 0, "finished", -2.0))
-    assert shared_by_beam(history) == [5]
+    assert common_prefix_of_beam(history) == [5]
     history.steps[0][1].append(kept(3, 1, "finished", -1.5))  # continues token 6, and scores best
-    assert shared_by_beam(history) == []
+    assert common_prefix_of_beam(history) == []
 
 
 def test_looping_hypotheses_count_only_without_finished_ones():
     history = History([[[kept(5, 0), kept(6, 0, "stopped")], [kept(7, 0)]]])
-    assert shared_by_beam(history) == []
+    assert common_prefix_of_beam(history) == []
     history.steps[0][1].append(kept(3, 0, "finished"))
-    assert shared_by_beam(history) == [5]
-    assert shared_by_beam(History()) == []
+    assert common_prefix_of_beam(history) == [5]
+    assert common_prefix_of_beam(History()) == []
 
 
 def test_sampled_paths_follow_their_parents():
-    first = extended(None, [2], None)
+    first = extended_paths(None, [2], None)
     assert first == [[]]
-    both = extended(first, [7, 8], [0, 0])
+    both = extended_paths(first, [7, 8], [0, 0])
     assert both == [[7], [8]]
-    assert extended(both, [9], [1]) == [[8, 9]]
-    assert extended(both, [9, 9], None) == [[7, 9], [8, 9]]
+    assert extended_paths(both, [9], [1]) == [[8, 9]]
+    assert extended_paths(both, [9, 9], None) == [[7, 9], [8, 9]]
 
 
 @pytest.fixture(scope="module")

@@ -202,19 +202,7 @@ def backward_kernel(
 # --- launching ------------------------------------------------------------------------------------------------
 
 
-Three = tuple[Tensor, Tensor, Tensor]
-
-
-def thirds(qkv: Tensor) -> Three:
-    """Queries, keys and values that stand side by side."""
-    q, k, v = qkv.chunk(3, 1)
-    return q, k, v
-
-
-def with_halves(q: Tensor, kv: Tensor) -> Three:
-    """Queries, and keys and values that stand side by side."""
-    k, v = kv.chunk(2, 1)
-    return q, k, v
+Three = tuple[Tensor, ...]
 
 
 def forward(
@@ -270,7 +258,7 @@ def constants(q: Tensor, width: int, causal: bool) -> dict[str, Any]:
 @torch.library.custom_op("onehop::ragged_self_attention", mutates_args=())
 def self_attention(qkv: Tensor, sentences: Tensor, starts: Tensor, heads: int, causal: bool) -> tuple[Tensor, Tensor]:
     """Attention within each sentence; `qkv` has all heads' queries, then all keys, then all values in a row."""
-    return forward(thirds(qkv), heads, (sentences, sentences), starts, causal)
+    return forward(qkv.chunk(3, 1), heads, (sentences, sentences), starts, causal)
 
 
 @self_attention.register_fake
@@ -286,7 +274,7 @@ def self_attention_backward(
     """The gradient of `qkv`."""
     gradient = torch.empty_like(qkv)
     results, rows = (out, d_out.contiguous(), lse), (sentences, sentences)
-    backward(thirds(qkv), thirds(gradient), results, heads, rows, (starts, starts), causal)
+    backward(qkv.chunk(3, 1), gradient.chunk(3, 1), results, heads, rows, (starts, starts), causal)
     return gradient
 
 
@@ -316,7 +304,7 @@ def cross_attention(
     q: Tensor, kv: Tensor, q_sentences: Tensor, k_sentences: Tensor, q_starts: Tensor, k_starts: Tensor, heads: int
 ) -> tuple[Tensor, Tensor]:
     """Attention from each sentence to its partner; `kv` has all heads' keys, then all values in a row."""
-    return forward(with_halves(q, kv), heads, (q_sentences, k_sentences), k_starts, False)
+    return forward((q, *kv.chunk(2, 1)), heads, (q_sentences, k_sentences), k_starts, False)
 
 
 @cross_attention.register_fake
@@ -334,7 +322,7 @@ def cross_attention_backward(
     """The gradients of `q` and `kv`."""
     dq, dkv = torch.empty_like(q), torch.empty_like(kv)
     results, rows, starts = (out, d_out.contiguous(), lse), (q_sentences, k_sentences), (q_starts, k_starts)
-    backward(with_halves(q, kv), with_halves(dq, dkv), results, heads, rows, starts, False)
+    backward((q, *kv.chunk(2, 1)), (dq, *dkv.chunk(2, 1)), results, heads, rows, starts, False)
     return dq, dkv
 
 
