@@ -209,7 +209,6 @@ def patches(
     digits: Int[np.ndarray, " images"],
     indices: list[int],
 ) -> Json:
-    """Some of the images with their predictions and attention."""
     probabilities, weights = _predict_with_attention(network, pixels[indices])
     images = [
         {"place": i, "digit": int(digits[i]), "pixels": pixels[i].tolist(), "probabilities": p}

@@ -69,7 +69,6 @@ PARTS = (
 
 
 def _descriptions() -> dict[str, dict[str, str]]:
-    """For each variant, the description of each part."""
     descriptions = {}
     for name, preset in _MEMBERS.items():
         settings = load_settings(preset).model

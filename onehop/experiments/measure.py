@@ -58,7 +58,6 @@ class MeasureInputs:
                 self.required(option)
 
     def lines(self, *names: str) -> list[list[str]]:
-        """The first lines of aligned files."""
         return [lines[: self.sentences] for lines in aligned([self.required(name) for name in names])]
 
     def trained_to(self) -> int:

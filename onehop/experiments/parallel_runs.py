@@ -53,7 +53,7 @@ def run_parallel(
                     process, task = running.pop(sentinel)  # type: ignore[arg-type]
                     process.join()
                     if process.exitcode:
-                        failures.append(failure(process.exitcode, task.log))
+                        failures.append(task_error(process.exitcode, task.log))
                     else:
                         ended(task)
     finally:
@@ -83,7 +83,7 @@ def _run_with_log(task: ParallelTask) -> None:
             sys.exit(2)
 
 
-def failure(exitcode: int, log: Path) -> RunError:
+def task_error(exitcode: int, log: Path) -> RunError:
     """The last line of its log, unless a signal killed it."""
     if exitcode == -signal.SIGKILL:
         return RunError("A training was killed.", f"If memory ran out, train fewer at once. Its log: {log}.")

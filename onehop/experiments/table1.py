@@ -16,19 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from onehop.evaluation.curves import COLOURS, new_figure
+from onehop.experiments import synthetic
 from onehop.experiments.provenance import Json, markdown
-from onehop.experiments.synthetic import (
-    HEADS,
-    KERNEL,
-    NEIGHBOURHOOD,
-    SEED,
-    Layer,
-    on_one_thread,
-    paths,
-    table_layers,
-    timed,
-)
 from onehop.model.attention import attention
+from onehop.training.estimate import saved_storages
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 WIDTHS = (64, 128, 256, 512)
@@ -40,53 +31,50 @@ PAPER: dict[str, tuple[str, str, int, int, str]] = {
     "lstm": ("recurrent, LSTM", "O(n·d²)", 1, 2, "O(n)"),
     "gru": ("recurrent, GRU", "O(n·d²)", 1, 2, "O(n)"),
     "convolution": ("convolutional, k = 3", "O(k·n·d²)", 1, 2, "O(log_k n)"),
-    "restricted": (f"self-attention, r = {NEIGHBOURHOOD}", "O(r·n·d)", 1, 1, "O(n/r)"),
+    "restricted": (f"self-attention, r = {synthetic.NEIGHBOURHOOD}", "O(r·n·d)", 1, 1, "O(n/r)"),
 }
 _RECURRENT = ("recurrence", "lstm", "gru")
 
 
 def table1(lengths: Sequence[int], widths: Sequence[int], repeats: int) -> Json:
     """Seconds and saved bytes of every layer by length and width, their growth, and the crossings."""
-    with on_one_thread():
+    with synthetic.on_one_thread():
         rows = [{"d": d, "n": n, **_measure(d, n, repeats)} for d in widths for n in lengths]
-    facts: Json = {"n": list(lengths), "d": list(widths), "threads": 1, "repeats": repeats, "seed": SEED}
-    shape = {"heads": HEADS, "kernel": KERNEL, "neighbourhood": NEIGHBOURHOOD}
-    analysis = {"growth": growth(rows), "crossings": list(crossings(rows)), "paths": paths()}
+    facts: Json = {"n": list(lengths), "d": list(widths), "threads": 1, "repeats": repeats, "seed": synthetic.SEED}
+    shape = {"heads": synthetic.HEADS, "kernel": synthetic.KERNEL, "neighbourhood": synthetic.NEIGHBOURHOOD}
+    analysis = {"growth": growth(rows), "crossings": list(crossings(rows)), "paths": synthetic.paths()}
     return {**facts, **shape, "rows": rows, **analysis}
 
 
 def _measure(d: int, n: int, repeats: int) -> Json:
-    torch.manual_seed(SEED)
+    torch.manual_seed(synthetic.SEED)
     layers, x = layers_of(d), torch.randn(1, n, d)
     with torch.inference_mode():
-        seconds = timed(layers, x, repeats, time.thread_time)  # CPU time: others may use the machine too
+        seconds = synthetic.timed(layers, x, repeats, time.thread_time)  # CPU time: others may use the machine too
     return {"seconds": seconds, "bytes": {name: kept_bytes(layer, x) for name, layer in layers.items()}}
 
 
-def layers_of(d: int) -> dict[str, Layer]:
+def layers_of(d: int) -> dict[str, synthetic.Layer]:
     """The layers of the explorer's figure, and the other layers that the table may mean."""
     lstm, gru = nn.LSTM(d, d, batch_first=True), nn.GRU(d, d, batch_first=True)
-    others: dict[str, Layer] = {"spelled_out": spelled_out, "lstm": lambda x: lstm(x)[0], "gru": lambda x: gru(x)[0]}
-    layers = {**table_layers(d), **others}
+    layers: dict[str, synthetic.Layer] = {
+        **synthetic.table_layers(d),
+        "spelled_out": spelled_out,
+        "lstm": lambda x: lstm(x)[0],
+        "gru": lambda x: gru(x)[0],
+    }
     return {name: layers[name] for name in PAPER}
 
 
 def spelled_out(x: Float[Tensor, "1 length width"]) -> Tensor:
     """Unfused attention of every position to every other."""
-    heads = x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+    heads = x.view(*x.shape[:2], synthetic.HEADS, -1).transpose(1, 2)
     return attention(heads, heads, heads)
 
 
 def kept_bytes(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
     """The bytes saved for the backward pass of one layer, each storage once, without its input and weights."""
-    sizes: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        sizes[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with saved_storages() as sizes:
         out = layer(x.requires_grad_())
     leaves = {leaf.untyped_storage().data_ptr() for leaf in _leaves(out)}
     return sum(size for pointer, size in sizes.items() if pointer not in leaves)
@@ -173,7 +161,6 @@ def _exponent(exponent: float | None) -> str:
 
 
 def _crossing_text(results: Json) -> str:
-    """The length from which self-attention is slower than each recurrent layer."""
     widths = results["d"]
     lengths = {(c["against"], c["d"]): c["n"] for c in results["crossings"]}
     longest = max(results["n"])

@@ -54,9 +54,6 @@ class EmbeddingSpace:
         points: list[list[float]] = ((vectors.float() - scale * self.mean) @ self.plane).tolist()
         return points
 
-    def cloud(self) -> list[list[float]]:
-        return [self.points[i] for i in self.cloud_ids]
-
     def nearest(self, ids: Sequence[int], count: int) -> list[list[tuple[int, float]]]:
         """For each id the tokens of largest cosine, without itself and special tokens."""
         rows = torch.tensor(list(ids), device=self.matrix.device)

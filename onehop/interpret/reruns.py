@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from onehop.interpret.ablations import ROLES, Edit, EditTap, Role, attention_path
@@ -116,9 +116,7 @@ def _one_attention(recording: Recording, role: Role, layer: int) -> HeadsOff:
     """Switch off the heads of one attention. Layers below it are not recomputed: its layer's input was recorded."""
     name = f"{attention_path(role, layer)}.head_outputs"
     heads = recording.model.settings.n_heads
-    off: Bool[Tensor, "row head 1 1"] = torch.eye(heads, dtype=torch.bool, device=recording.src.ids.device)[
-        ..., None, None
-    ]
+    off = torch.eye(heads, dtype=torch.bool, device=recording.src.ids.device)[..., None, None]  # row, head, 1, 1
 
     def without_one(path: str, value: Tensor) -> Tensor:
         return value.masked_fill(off, 0.0) if path == name else value
@@ -154,10 +152,8 @@ def _decoder_from(
 ) -> Float[Tensor, "rows target d_model"]:
     """Run the decoder from layer `first`, each row over its own memory."""
     x = recording.layer_input("decoder", first).expand(len(memory), -1, -1)
-    self_mask, cross_mask = (
-        attention_mask(recording.tgt, recording.tgt, causal=True),
-        attention_mask(recording.tgt, recording.src),
-    )
+    self_mask = attention_mask(recording.tgt, recording.tgt, causal=True)
+    cross_mask = attention_mask(recording.tgt, recording.src)
     for layer in list(model.decoder.layers)[first:]:
         assert isinstance(layer, Layer)
         x = layer(x, self_mask, memory, cross_mask)

@@ -38,7 +38,7 @@ def parameters_of_parts(model: Transformer) -> dict[str, int]:
     return counts
 
 
-def fate(kept: Kept, has_children: bool, is_last: bool) -> str:
+def state_after(kept: Kept, has_children: bool, is_last: bool) -> str:
     """The state of a candidate after the step that kept it."""
     if kept.state != "live" or has_children:
         return kept.state
@@ -97,9 +97,6 @@ def score_variance(recorder: Recorder) -> Json:
         ]
         for path in paths
     }
-
-
-# --- analyses of the recorded tensors ----------------------------------------------------------------------------
 
 
 def aligner(settings: ModelSettings, recorder: Recorder) -> Json:

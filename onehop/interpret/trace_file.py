@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
+from onehop.atomic import json_object
 from onehop.errors import OnehopError, TextError, write_errors
 
 FORMAT, VERSION = "onehop trace", 1
@@ -123,12 +124,8 @@ class Trace(Mapping[str, Array]):
 
     @classmethod
     def from_json(cls, text: str) -> "Trace":
-        try:
-            whole = json.loads(text)
-            known = whole["format"] == FORMAT
-        except (ValueError, KeyError, TypeError):
-            known = False
-        if not known:
+        whole = json_object(text)
+        if whole is None or whole.get("format") != FORMAT:
             raise OnehopError("This is not a trace.", "Give a file that `onehop trace` has written.")
         if whole["version"] != VERSION:
             what = f"The trace has version {whole['version']}, but this onehop reads version {VERSION}."
@@ -144,7 +141,7 @@ class Trace(Mapping[str, Array]):
             raise OnehopError(f"{file} cannot be read.", "Check the path.") from None
 
 
-def within(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], list[Json]]:
+def fit_to_limit(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], list[Json]]:
     """The tensors that fit into the limit, and the omitted ones."""
     kept, left_out = dict(tensors), []
     for kind in LEAVE_OUT:
@@ -156,11 +153,11 @@ def within(limit: int, tensors: Mapping[str, Named]) -> tuple[dict[str, Named], 
             left_out.append({"name": name, "bytes": kept.pop(name).values.nbytes, "why": why})
     size = sum(tensor.values.nbytes for tensor in kept.values())
     if size > limit:
-        raise too_large(size, limit)
+        raise too_large_error(size, limit)
     return kept, left_out
 
 
-def too_large(size: int, limit: int) -> TextError:
+def too_large_error(size: int, limit: int) -> TextError:
     """The error for a text whose smallest trace exceeds the limit."""
     what = f"The trace of this text takes at least {size / 2**20:,.1f} MB; the limit is {limit / 2**20:,.0f} MB."
     return TextError(what, "Give a shorter sentence, or raise --limit of `onehop trace` or `onehop explore`.")

@@ -18,24 +18,13 @@ from torch import Tensor
 from onehop.decoding.options import Hypothesis, SearchOptions, allowing
 from onehop.decoding.torch_engine import with_source_end
 from onehop.errors import TextError
+from onehop.interpret import trace_fields
 from onehop.interpret.ablations import Edit, EditTap, Role, parse_edits
 from onehop.interpret.embedding_space import EmbeddingSpace
 from onehop.interpret.recorded_search import OnStep, RecordedSearch, TappedModel, recorded_search
 from onehop.interpret.reruns import HeadsOff, Recording, heads_off, leak
-from onehop.interpret.trace_fields import (
-    additions,
-    aligner,
-    attention_inputs,
-    fate,
-    head_weights,
-    least_bytes,
-    logit_lens,
-    neurons,
-    parameters_of_parts,
-    score_variance,
-    to_numpy,
-)
-from onehop.interpret.trace_file import FORMAT, VERSION, Json, Named, compact, pack, too_large, within
+from onehop.interpret.trace_fields import to_numpy
+from onehop.interpret.trace_file import FORMAT, VERSION, Json, Named, compact, fit_to_limit, pack, too_large_error
 from onehop.interpret.trace_file import Trace as Trace
 from onehop.model.taps import Recorder
 from onehop.model.transformer import Transformer, parameter_count, sinusoids
@@ -149,7 +138,7 @@ class Tracer:
         searched = recorded_search(self.tapped_model, ids, options, EditTap(self.model, parsed), on_step)
         searched_at = time.perf_counter()
         recording = self.record(ids, searched.outputs, parsed)
-        kept, left_out = within(limit, self.tensors(recording.recorder, searched))
+        kept, left_out = fit_to_limit(limit, self.tensors(recording.recorder, searched))
         header = self.header(text, ids, parsed, options, searched) | self.choices(searched, recording)
         if on_translation is not None:
             on_translation(Trace(header, kept))
@@ -166,8 +155,8 @@ class Tracer:
         ids = self.translator.tokenizer.encode(text)
         if not ids:
             raise TextError("There is nothing to trace: the text is empty.", "Give a sentence.")
-        if (least := least_bytes(self.model, len(ids) + 1)) > limit:
-            raise too_large(least, limit)
+        if (least := trace_fields.least_bytes(self.model, len(ids) + 1)) > limit:
+            raise too_large_error(least, limit)
         return ids
 
     def record(self, ids: Sequence[int], outputs: Sequence[int], edits: Sequence[Edit]) -> Recording:
@@ -219,22 +208,22 @@ class Tracer:
     def choices(self, searched: RecordedSearch, recording: Recording) -> Json:
         """How the search chose the translation, and the head that aligns it with the source."""
         return {
-            "inputs": attention_inputs(self.model),
+            "inputs": trace_fields.attention_inputs(self.model),
             "steps": [self.step(searched, i) for i in range(len(searched.outputs))],
-            "aligner": aligner(self.model.settings, recording.recorder),
+            "aligner": trace_fields.aligner(self.model.settings, recording.recorder),
             "beam": {"width": max(map(len, searched.steps)), "steps": self.tree(searched)},
         }
 
     def analyses(
         self, ids: Sequence[int], steps: Sequence[Json], searched: RecordedSearch, recording: Recording
     ) -> Json:
-        recorder = recording.recorder
+        recorder, candidates = recording.recorder, [[choice["id"] for choice in step["top"]] for step in steps]
         return {
-            "lens": logit_lens(self.model, recorder, [[c["id"] for c in step["top"]] for step in steps], self.choice),
+            "lens": trace_fields.logit_lens(self.model, recorder, candidates, self.choice),
             "neighbours": self.neighbours(with_source_end(self.model, ids), searched.outputs),
             "projection": self.projection(recorder),
-            "residual": additions(recorder),
-            "score_variance": score_variance(recorder),
+            "residual": trace_fields.additions(recorder),
+            "score_variance": trace_fields.score_variance(recorder),
             "leak": leak(recording),
         }
 
@@ -250,7 +239,7 @@ class Tracer:
             "vocab_size": model.vocab_size,
             "parameters": parameter_count(model),
             "settings": settings,
-            "boxes": parameters_of_parts(model),
+            "boxes": trace_fields.parameters_of_parts(model),
         }
 
     def about(self) -> Json:
@@ -320,7 +309,7 @@ class Tracer:
                     "parent": kept.parent,
                     "log_prob": kept.log_prob,
                     "score": kept.score,
-                    "state": fate(kept, row in parents[t], t + 1 == len(steps)),
+                    "state": trace_fields.state_after(kept, row in parents[t], t + 1 == len(steps)),
                     "chosen": t < len(searched.path) and searched.path[t] == row,
                 }
                 for row, kept in enumerate(step)
@@ -342,7 +331,8 @@ class Tracer:
         """The tokens on a plane: embedded, scaled, with positions added."""
         space, root = self.spaces[0], math.sqrt(self.model.settings.d_model)
         result: Json = {"method": "PCA of the embedding matrix", "explained": space.explained}
-        result |= {"cloud": space.cloud(), "cloud_tokens": self.pieces(space.cloud_ids)}
+        result["cloud"] = [space.points[i] for i in space.cloud_ids]
+        result["cloud_tokens"] = self.pieces(space.cloud_ids)
         for side, space in zip(("source", "target"), self.spaces, strict=True):
             stages = {"embedding": ("embeddings", 1.0), "scaled": ("scaled", root), "positioned": ("positioned", root)}
             result[side] = {
@@ -379,8 +369,9 @@ class Tracer:
 
     def neurons(self, stack: str, layer: int, indices: Sequence[int]) -> list[Json]:
         """The output of some neurons of a feed-forward network: the norm, and in the decoder the tokens it promotes."""
-        return neurons(self.model, stack, layer, indices, lambda id: self.pieces([id])[0])
+        return trace_fields.neurons(self.model, stack, layer, indices, lambda id: self.pieces([id])[0])
 
     def weights(self, role: Role, layer: int, head: int) -> Json:
         """The W^Q, W^K, W^V and W^O of one head, as in the paper: q = x W^Q."""
-        return {"role": role, "layer": layer, "head": head, **pack(head_weights(self.model, role, layer, head))}
+        tensors = trace_fields.head_weights(self.model, role, layer, head)
+        return {"role": role, "layer": layer, "head": head, **pack(tensors)}

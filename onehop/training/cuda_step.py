@@ -14,17 +14,8 @@ from torch import Tensor, nn
 from onehop.model.device import is_out_of_memory
 from onehop.model.kernels.cuda_graph import CudaGraph, warm_up
 from onehop.model.loss import Loss
+from onehop.training import step
 from onehop.training.dataloader import DeviceBatch, FixedShapes, Update, tensors_of
-from onehop.training.step import (
-    Compute,
-    Objective,
-    PlainStep,
-    StepResult,
-    compiled,
-    forward_and_backward,
-    gradient_norm,
-    update_if_finite,
-)
 
 
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
@@ -41,7 +32,7 @@ class BFloat16Twin:
     are cast back to float32 in the same way.
     """
 
-    def __init__(self, objective: Objective, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, objective: step.Objective, dtype: torch.dtype = torch.bfloat16) -> None:
         own = (*objective.parameters(), *objective.buffers())
         self.objective = deepcopy(objective, {id(tensor): tensor for tensor in own})
         self.masters: list[Tensor] = []
@@ -75,14 +66,16 @@ class BFloat16Twin:
 class RecordedStep:
     """The steps of one process on one GPU, for batches in the shapes of the first."""
 
-    def __init__(self, objective: Objective, optimizer: torch.optim.Optimizer, clip: float, batch: DeviceBatch) -> None:
+    def __init__(
+        self, objective: step.Objective, optimizer: torch.optim.Optimizer, clip: float, batch: DeviceBatch
+    ) -> None:
         self.model, self.optimizer = objective.model, optimizer
         self.twin = BFloat16Twin(objective)
         self.batch = batch
         # A validation's translation may replace the position tables by longer ones; the graph keeps using these.
         self.tables = list(self.model.buffers())
         self.scale = torch.zeros((), device=batch.labels.device)
-        compute = compiled(self.twin.objective)
+        compute = step.compiled(self.twin.objective)
         random = torch.cuda.get_rng_state()
         warm_up(lambda: self._pass(compute), 2)
         self.passes = CudaGraph(lambda: self._pass(compute))
@@ -92,12 +85,12 @@ class RecordedStep:
         self.update: CudaGraph[None] | None = None
         self.passed, self.side_stream = torch.cuda.Event(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def _pass(self, compute: Compute) -> tuple[Loss, Tensor, Tensor]:
+    def _pass(self, compute: step.Compute) -> tuple[Loss, Tensor, Tensor]:
         self.optimizer.zero_grad()  # to None: the graph's own gradients are overwritten, not added to
         self.twin.take_weights()
-        loss = forward_and_backward(compute, self.batch, self.scale)
+        loss = step.forward_and_backward(compute, self.batch, self.scale)
         self.twin.give_gradients()
-        norm = gradient_norm(self.model)
+        norm = step.gradient_norm(self.model)
         return loss, norm, torch.stack([loss.objective, loss.nll, norm])
 
     def fits(self, batch: DeviceBatch) -> bool:
@@ -135,7 +128,7 @@ class RecordedStep:
 
     def _apply(self) -> None:
         _, norm, numbers = self.passes.results
-        update_if_finite(self.model, self.optimizer, self.clip, norm, numbers)
+        step.update_if_finite(self.model, self.optimizer, self.clip, norm, numbers)
 
     def _point_to_gradients(self) -> None:
         for p, gradient in zip(self.model.parameters(), self.gradients, strict=True):
@@ -145,12 +138,12 @@ class RecordedStep:
 class CudaGraphStep:
     """Steps of one process on one GPU, replayed from CUDA graphs; `plain` runs what does not have the fixed shapes."""
 
-    def __init__(self, plain: PlainStep, shapes: FixedShapes) -> None:
+    def __init__(self, plain: step.PlainStep, shapes: FixedShapes) -> None:
         self.plain, self.shapes = plain, shapes
         self.recorded: RecordedStep | None = None
         self.ahead: tuple[Update, DeviceBatch] | None = None  # the next update's batch, already on the device
 
-    def run(self, number: int, update: Update, peek: Callable[[], Update | None]) -> StepResult:
+    def run(self, number: int, update: Update, peek: Callable[[], Update | None]) -> step.StepResult:
         """Replay a step, and copy the next batch to the device meanwhile."""
         try:
             recorded = self._launch(number, update)
@@ -164,7 +157,7 @@ class CudaGraphStep:
         if recorded is None:
             return self.plain.run(number, update, peek)
         objective, nll, norm = recorded.settle()
-        return StepResult(objective, nll, norm)
+        return step.StepResult(objective, nll, norm)
 
     def _launch(self, number: int, update: Update) -> RecordedStep | None:
         """Start forward and backward; None where the update is not one batch of the recorded shapes."""

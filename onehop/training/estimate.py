@@ -1,7 +1,8 @@
 """An estimate of a training before it starts: parameters, memory, FLOPs, steps per epoch."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -121,26 +122,33 @@ def example_batch(tokens: int, length: int, vocab_size: int) -> Batch:
     return Batch(ids, lengths, ids, ids, lengths)
 
 
-def saved_bytes_per_token(objective: Objective, settings: Settings) -> int:
-    """Bytes kept for the backward pass, counted on a small batch: each buffer once, without the weights."""
-    model = objective.model
-    saved: dict[int, int] = {}  # bytes by address
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+@contextmanager
+def saved_storages() -> Iterator[dict[int, int]]:
+    """The bytes of each storage that autograd saves within the block, by address."""
+    saved: dict[int, int] = {}
 
     def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            saved[storage.data_ptr()] = storage.nbytes()
+        saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
+    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+        yield saved
+
+
+def saved_bytes_per_token(objective: Objective, settings: Settings) -> int:
+    """Bytes kept for the backward pass, counted on a small batch: each buffer once, without the weights."""
+    model = objective.model
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     device = next(model.parameters()).device
     batch = example_batch(512, min(32, settings.model.max_length), model.vocab_size)
     if settings.model.kind == "vision":
         batch = black_images(512, settings.model.image or 0)
-    with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
+    with saved_storages() as saved:
         objective(to_device(batch, World(0, 1, device), twice=settings.train.r_drop > 0))
+    kept = sum(size for address, size in saved.items() if address not in weights)
     # The loss also holds a few rows of the vocabulary at once.
-    return sum(saved.values()) // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
+    return kept // max(len(batch.src), len(batch.tgt)) + 3 * 4 * model.vocab_size
 
 
 def _state_bytes(parameters: int, device: torch.device) -> int:

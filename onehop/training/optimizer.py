@@ -63,7 +63,6 @@ def make_optimizer(model: nn.Module, train: TrainSettings, *, capturable: bool =
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next update."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -78,7 +77,6 @@ def optimizer_arrays(model: nn.Module, optimizer: torch.optim.Optimizer) -> Arra
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
-    """Restore Adam's moments."""
     for name, p in model.named_parameters():
         if f"exp_avg.{name}" in arrays:
             moments = {k: shard_like(torch.from_numpy(arrays[f"{k}.{name}"]), p) for k in ("exp_avg", "exp_avg_sq")}

@@ -83,8 +83,6 @@ def train(
 
 
 class Trainer:
-    """One training run in one process."""
-
     def __init__(
         self, settings: Settings, store: Store, run: Run, world: World, callback: Callback, validator: Validator | None
     ) -> None:
@@ -115,33 +113,33 @@ class Trainer:
         if self.settings.train.start_from and not self.run.facts():
             initial_model(self.settings, self.store, self.model)  # before anything is written
         if self.world.is_main:
-            self.run.begin(self.settings, self.facts())
+            self.run.begin(self.settings, self._facts())
             self.run.keep_tokenizer(self.store.tokenizer)
         self.world.wait()
         if not self.run.facts():
             raise RunError(
                 f"{self.run.path} is not the same folder for every process.", "Put it on a disk that they share."
             )
-        self.budget = self.budget or self.run.facts().get("batch_tokens") or self.find_budget()
+        self.budget = self.budget or self.run.facts().get("batch_tokens") or self._find_budget()
         if self.world.is_main:
             self.run.note(batch_tokens=self.budget)
         self.peak = measured_peak(self.world.device)
-        self.step = self.make_step()
+        self.step = self._make_step()
         run = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
-        self.callback.began({**self.run.facts(), **self.machine(), **run})
+        self.callback.began({**self.run.facts(), **self._machine(), **run})
 
     def fit(self) -> None:
         """Train to the last step, or until stopped."""
         train, stop = self.settings.train, self.stop
-        self.resume()
-        self.note_machine()
+        self._resume()
+        self._note_machine()
         with (
             stop_on_signals(stop),
             prefetch(self.stream(), _PREFETCH, until=lambda: bool(stop)) as loader,
             closing(self),  # abandons a half-made epoch, which the thread would wait for
         ):
             if train.start_from and self.progress == Progress(exact=self.progress.exact):
-                self.validate()  # the baseline to beat
+                self._validate()  # the baseline to beat
             while self.progress.step < train.steps:
                 began = time.perf_counter()  # waiting for the batch counts
                 update = next(loader, None)
@@ -152,21 +150,21 @@ class Trainer:
                 set_rate(self.optimizer, rate)
                 result = self.step.run(step, update, loader.peek)
                 if result.parts:
-                    self.note_split(step, result.parts)
+                    self._note_split(step, result.parts)
                 if not result.finite:
-                    raise self.diverged(step, update, result)
+                    raise self._diverged_error(step, update, result)
                 if self.ema:
                     self.ema.update(step)
                 self.progress = replace(self.progress, step=step, epoch=update.epoch, batch=update.next_batch)
-                report = self.report(update, rate, result, time.perf_counter() - began)
+                report = self._report(update, rate, result, time.perf_counter() - began)
                 self.callback.stepped(report)
                 if step % train.report_every == 0 or step == train.steps:
-                    self.write(report)
+                    self._write(report)
                 if step % train.validate_every == 0 or step == train.steps:
-                    self.validate()
+                    self._validate()
                 if step % train.save_every == 0:
-                    self.save()
-            self.save()
+                    self._save()
+            self._save()
 
     def finish(self) -> Path | None:
         if self.world.any(self.stop.by_signal):  # one process or all may have received it
@@ -175,7 +173,7 @@ class Trainer:
         if self.stop:
             self.callback.said(f"Finished early at step {self.progress.step}: {self.stop.reason}.")
         file = self.run.path / "model.safetensors"
-        stored = self.stored()
+        stored = self._stored()
         if self.world.is_main:
             write_model(file, stored)
             inherit_alpha(self.settings, file)
@@ -187,7 +185,7 @@ class Trainer:
         if self.resegmenter:
             self.resegmenter.close()
 
-    def facts(self) -> Report:
+    def _facts(self) -> Report:
         """The facts of the run, the same at every start."""
         return {
             "parameters": parameter_count(self.model),
@@ -198,7 +196,7 @@ class Trainer:
             "target": self.store.target,
         }
 
-    def machine(self) -> Report:
+    def _machine(self) -> Report:
         """What else the last bits depend on."""
         return {
             "onehop": __version__,
@@ -208,11 +206,11 @@ class Trainer:
             "processes": self.world.size,
         }
 
-    def note_machine(self) -> None:
+    def _note_machine(self) -> None:
         """Note the machine of the next steps: on another machine the last bits may differ."""
         if self.progress.step >= self.settings.train.steps or self.stop:
             return
-        machine = self.machine()
+        machine = self._machine()
         machines = self.run.facts().get("machines", []) if self.world.is_main else []
         known = [{**earlier, **machine} == earlier for earlier in machines]
         if self.world.any(not all(known)):  # only the main process has read them
@@ -221,33 +219,32 @@ class Trainer:
         if self.world.is_main and not (known and known[-1]):
             self.run.note(machines=[*machines, {"from_step": self.progress.step, **machine}])
 
-    def find_budget(self) -> int:
+    def _find_budget(self) -> int:
         """The largest token budget that fits into memory, the same in every process."""
         budget = self.world.min(max_token_budget(self.objective, self.settings, self.world.device))
         self.callback.said(f"Batches of {budget:,} source and target tokens fit into memory.")
         return budget
 
-    def make_step(self) -> PlainStep | CudaGraphStep:
+    def _make_step(self) -> PlainStep | CudaGraphStep:
         """The step for this device: compiled with fixed shapes on GPUs, captured as a CUDA graph on a single one."""
-        shapes = self.fixed_shapes() if self.compiled else None
+        shapes = self._fixed_shapes() if self.compiled else None
         plain = PlainStep(self.objective, self.parallel, self.optimizer, self.settings.train, self.world, shapes)
         return plain if shapes is None or self.world.size > 1 else CudaGraphStep(plain, shapes)
 
-    def fixed_shapes(self) -> FixedShapes:
+    def _fixed_shapes(self) -> FixedShapes:
         """Shapes that hold nearly every batch of an epoch. A larger batch costs a recompilation."""
         longest, size = self.settings.model.max_length, self.world.size
         rows = self.budget if size == 1 else -(-self.budget // size) + longest
         most = Epoch(self.pairs_of(0), self.budget, self.settings.train.seed, 0).most_sentences
         return FixedShapes(rows, int(1.1 * most) + rows // longest + 2, longest)
 
-    def resume(self) -> None:
-        """Resume from the last checkpoint, if there is one."""
+    def _resume(self) -> None:
         checkpoint = self.run.latest()
         if self.world.is_main:
             self.run.rewind_metrics(checkpoint.progress.step if checkpoint else -1)
         if checkpoint is None:
             if self.settings.train.start_from:
-                self.start_from(initial_model(self.settings, self.store, self.model))
+                self._start_from(initial_model(self.settings, self.store, self.model))
             return
         check_resumable(checkpoint, self.model, self.run.folder(checkpoint.progress.step))
         load_weights(self.model, checkpoint.weights)
@@ -255,12 +252,12 @@ class Trainer:
         if self.ema:
             self.ema.load(checkpoint.optimizer)
         self.progress = checkpoint.progress
-        self.stop_early()
+        self._stop_early()
         done = self.progress.step >= self.settings.train.steps
         message = "All {} steps are done already." if done else "Resuming from step {}."
         self.callback.said(message.format(self.progress.step))
 
-    def start_from(self, start: StoredModel) -> None:
+    def _start_from(self, start: StoredModel) -> None:
         """Initialise the weights from another model."""
         load_weights(self.model, start.weights())
         if self.ema:
@@ -279,7 +276,7 @@ class Trainer:
             return self.resegmenter.epoch(epoch)
         return self.store.pairs("train", self.settings.train.weights)
 
-    def report(self, update: Update, rate: float, result: StepResult, seconds: float) -> Report:
+    def _report(self, update: Update, rate: float, result: StepResult, seconds: float) -> Report:
         """Report a step with its speed, as a share of the measured peak of matrix products."""
         nll = result.nll / update.tokens
         flops = update_flops(self.settings.model, self.vocab_size, update.src_tokens, update.tgt_tokens)
@@ -299,14 +296,14 @@ class Trainer:
             "share_of_peak": speed / self.peak,
         }
 
-    def note_split(self, step: int, parts: int) -> None:
+    def _note_split(self, step: int, parts: int) -> None:
         """Note that a step did not fit into memory: from here on the last bits may differ."""
         self.progress = replace(self.progress, exact=False)
         text = f"Step {step} did not fit into memory and was split into {parts} parts."
         self.callback.said(f"{text} From here on a resumed run may differ in the last bits.")
         self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
 
-    def diverged(self, step: int, update: Update, result: StepResult) -> DivergedError:
+    def _diverged_error(self, step: int, update: Update, result: StepResult) -> DivergedError:
         """The error for a step with NaN or infinity. Its batch is saved for inspection."""
         file = self.run.path / f"not-finite-step-{step}.npz"
         if self.world.is_main:
@@ -319,20 +316,20 @@ class Trainer:
             "train in another folder with a lower train.learning_rate or train.clip=1.0.",
         )
 
-    def write(self, report: Report) -> None:
+    def _write(self, report: Report) -> None:
         """Append a line to the metrics file."""
         if self.world.is_main:
             self.run.report(report)
 
-    def validate(self) -> None:
+    def _validate(self) -> None:
         """The loss on the validation pairs, and the validator's scores."""
         report = {"step": self.progress.step, **self.validation(self.ema, self.budget)}
-        self.write({k: v for k, v in report.items() if k != "samples"})
+        self._write({k: v for k, v in report.items() if k != "samples"})
         self.callback.validated(report)
-        self.update_best(report)
-        self.stop_early()
+        self._update_best(report)
+        self._stop_early()
 
-    def update_best(self, report: Report) -> None:
+    def _update_best(self, report: Report) -> None:
         """Remember the best score and count the validations since; with early stopping, keep its weights."""
         train, p = self.settings.train, self.progress
         score = report["bleu"] if train.watch == "bleu" else -report["valid_nll"]
@@ -345,13 +342,13 @@ class Trainer:
         elif better and self.world.is_main:
             self.run.forget_best()
 
-    def stop_early(self) -> None:
+    def _stop_early(self) -> None:
         """Stop after `patience` validations without a better score, also on resume."""
         train = self.settings.train
         if train.patience and self.progress.since_best >= train.patience:
             self.stop.reason = f"no better {train.watch} in {train.patience} validations"
 
-    def save(self) -> None:
+    def _save(self) -> None:
         """Write a checkpoint. Every process must call it."""
         train, optimizer = self.settings.train, optimizer_arrays(self.model, self.optimizer)
         if self.ema:
@@ -361,7 +358,7 @@ class Trainer:
             self.run.save(checkpoint, max(train.keep, train.average), train.save_every)
         self.world.wait()
 
-    def stored(self) -> StoredModel:
+    def _stored(self) -> StoredModel:
         """The result with everything a translator needs. Every process must call it.
 
         Its weights are those of the best validation with early stopping, else the EMA, else the average of the last

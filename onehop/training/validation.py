@@ -26,8 +26,6 @@ Validator = Callable[[Predictor], Mapping[str, Any]]
 
 
 class Validation:
-    """The validation of one model during its training."""
-
     def __init__(
         self,
         model: Predictor,
@@ -50,7 +48,7 @@ class Validation:
             nll = self.loss(budget)
             report: Report = {"valid_nll": nll, "valid_perplexity": math.exp(min(nll, 50.0))}
             if self.validator:
-                report |= self.validator(self.gathered_model())
+                report |= self.validator(self._gathered_model())
         return report
 
     def loss(self, budget: int) -> float:
@@ -59,11 +57,11 @@ class Validation:
         share = max(budget // self.world.size, 4096)  # the batch of one process
         for number, sentences in enumerate(Epoch(self.pairs, share, 0, 0, shuffle=False)):
             batch = self.task.for_validation(sentences, number)
-            nll += self.loss_of(batch)
+            nll += self._loss_of(batch)
             tokens += batch.tokens
         return nll / tokens
 
-    def loss_of(self, batch: Batch) -> float:
+    def _loss_of(self, batch: Batch) -> float:
         """The loss of one batch, in parts if it does not fit into memory."""
         try:
             with autocast(self.world.device):
@@ -77,9 +75,9 @@ class Validation:
                     "A validation does not fit into memory.",
                     "Train in another folder with a smaller train.batch_tokens.",
                 ) from None
-        return sum(map(self.loss_of, batch.halves()))
+        return sum(map(self._loss_of, batch.halves()))
 
-    def gathered_model(self) -> Predictor:
+    def _gathered_model(self) -> Predictor:
         """The model for decoding: a complete copy if its weights are sharded."""
         if not self.sharded:
             return self.model

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,7 @@ def train(
                 f"The learning rate only rises: train.warmup is {settings.train.warmup:,} steps, "
                 f"and the run has {settings.train.steps:,}."
             )
-        events = [stack.enter_context(TensorBoard(out))] if tensorboard else []
+        events = [stack.enter_context(closing(TensorBoard(out)))] if tensorboard else []
         callback = Callbacks(display, *events, *callbacks)
         return trainer.train(settings, opened, out, device=device, callback=callback, validator=validator)
 
@@ -114,7 +114,6 @@ def check_agrees(settings: Settings, changes: Sequence[str], store: Path) -> Non
 
 
 def is_main_process() -> bool:
-    """Whether this is the only process, or the first of several."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -154,8 +153,6 @@ def bleu_validator(store: Store, sentences: int) -> Validator:
 
 
 class TensorBoard(Callback):
-    """A callback that writes TensorBoard events."""
-
     def __init__(self, folder: Path) -> None:
         require("tensorboard")
         from torch.utils.tensorboard import SummaryWriter
@@ -164,10 +161,7 @@ class TensorBoard(Callback):
         self.events: Any = None
         self.writer = SummaryWriter
 
-    def __enter__(self) -> "TensorBoard":
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self.events:
             self.events.close()
 

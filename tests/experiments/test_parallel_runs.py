@@ -47,7 +47,7 @@ def test_a_process_that_dies_is_an_error_that_names_its_log(tmp_path, work, says
 
 def test_a_process_without_a_log_is_an_error_that_names_it(tmp_path):
     said = f"A training ended without a message. Its log: {tmp_path / 'log'}."
-    assert str(parallel_runs.failure(1, tmp_path / "log")) == said
+    assert str(parallel_runs.task_error(1, tmp_path / "log")) == said
 
 
 def wait_for(file: Path, seconds: float = 60.0) -> bool:

@@ -29,7 +29,7 @@ def test_only_the_spelled_out_attention_keeps_its_scores():
     x = torch.randn(1, 64, 32)
     layers = table1.layers_of(32)
     torch.testing.assert_close(layers["spelled_out"](x), layers["self_attention"](x), rtol=0, atol=1e-5)
-    scores = table1.HEADS * 64 * 64 * 4
+    scores = table1.synthetic.HEADS * 64 * 64 * 4
     assert table1.kept_bytes(layers["spelled_out"], x) >= 2 * scores
     assert table1.kept_bytes(layers["self_attention"], x) < scores
 
@@ -71,7 +71,7 @@ def test_the_table_shows_exponents_crossings_and_paths():
 
 
 def test_a_small_table_1_has_positive_times_and_the_expected_memory_growth(monkeypatch):
-    monkeypatch.setattr(table1, "paths", lambda: PATHS["paths"])
+    monkeypatch.setattr(table1.synthetic, "paths", lambda: PATHS["paths"])
     before = torch.get_num_threads()
     found = table1.table1((64, 128), (64, 128), repeats=1)
     assert len(found["rows"]) == 4

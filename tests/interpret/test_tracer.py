@@ -13,7 +13,7 @@ from onehop.config import ModelSettings, TokenizerSettings
 from onehop.decoding.options import SearchOptions
 from onehop.errors import OnehopError, SettingsError, TextError
 from onehop.interpret.ablations import EditTap, parse_edits
-from onehop.interpret.trace_file import LEAVE_OUT, compact, pack, unpack, within
+from onehop.interpret.trace_file import LEAVE_OUT, compact, fit_to_limit, pack, unpack
 from onehop.interpret.tracer import Trace, Tracer
 from onehop.model.taps import AXES, Recorder, watch
 from onehop.model.transformer import Tokens, Transformer
@@ -449,9 +449,9 @@ def test_tensors_over_the_limit_are_omitted_in_order_and_listed(tracer, trace):
 def test_a_limit_below_the_required_tensors_is_refused(trace):
     least = {n: t for n, t in trace.tensors.items() if n.rpartition(".")[2] not in LEAVE_OUT}
     size = sum(t.values.nbytes for t in least.values())
-    assert within(size, trace.tensors)[0].keys() == least.keys()
+    assert fit_to_limit(size, trace.tensors)[0].keys() == least.keys()
     with pytest.raises(TextError, match=r"^The trace of this text takes at least .* MB; the limit is .* MB\. Give a "):
-        within(size - 1, trace.tensors)
+        fit_to_limit(size - 1, trace.tensors)
 
 
 def test_a_very_long_text_is_refused_before_any_computation(tracer, monkeypatch):

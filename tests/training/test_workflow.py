@@ -1,6 +1,7 @@
 """From raw text to a model file in one call, and what can be done with the run afterwards."""
 
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -263,7 +264,7 @@ def test_tensorboard_shows_the_curves(trained):
 def test_repeated_steps_are_logged_once_in_tensorboard(tmp_path):
     """A killed run repeats the steps after its last checkpoint."""
     for steps in ((1, 2, 3, 4), (3, 4, 5)):
-        with workflow.TensorBoard(tmp_path) as callback:
+        with closing(workflow.TensorBoard(tmp_path)) as callback:
             callback.began({})
             for step in steps:
                 callback.stepped({"step": step, "nll": 1.0 / step})
