@@ -95,8 +95,7 @@ class Reference:
 
     @torch.inference_mode()
     def logits(self, src: Sequence[int], tgt: Sequence[int]) -> Logits:
-        self.model.source_input.ensure_length(len(src))
-        self.model.target_input.ensure_length(len(tgt))
+        self.model.ensure_length(len(src), len(tgt))
         logits = self.model(Tokens.padded(torch.tensor([src])), Tokens.padded(torch.tensor([tgt])))
         return np.asarray(logits[0].numpy())
 

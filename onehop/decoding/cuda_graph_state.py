@@ -158,8 +158,7 @@ class Decoder:
         products: SplitProducts | None,
     ) -> None:
         """`memory` holds keys and values. It must be finite, zeros or values of other batches: 0 × NaN is NaN."""
-        model.source_input.ensure_length(shape.source)
-        model.target_input.ensure_length(shape.capacity)
+        model.ensure_length(shape.source, shape.capacity)
         self.model, self.operations = model, operations
         self.products = products if shape.rows >= FEWEST_ROWS else None
         device = model.embedding.weight.device

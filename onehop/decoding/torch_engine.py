@@ -127,8 +127,7 @@ class TorchEngine:
             src = self.source_batch([sources[i] for i in batch])
             labels = padded([targets[i] for i in batch]).to(self.device)
             tgt = torch.nn.functional.pad(labels[:, :-1], (1, 0), value=BOS)
-            self.model.source_input.ensure_length(src.shape[1])
-            self.model.target_input.ensure_length(tgt.shape[1])
+            self.model.ensure_length(src.shape[1], tgt.shape[1])
             scores = self.model.log_probabilities(Tokens.padded(src, PAD), Tokens.padded(tgt, PAD)).float()
             log_probs = scores.gather(-1, labels[..., None])[..., 0].tolist()
             for i, row in zip(batch, log_probs, strict=True):

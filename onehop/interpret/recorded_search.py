@@ -54,8 +54,7 @@ class _RerunStep:
 
     def __init__(self, model: Transformer, src: Tokens, capacity: int) -> None:
         self.model, self.src = model, src
-        model.source_input.ensure_length(src.ids.shape[1])
-        model.target_input.ensure_length(capacity)
+        model.ensure_length(src.ids.shape[1], capacity)
         self.memory = model.encode(src)
         self.past = src.ids.new_empty(1, 0)
 
@@ -120,11 +119,11 @@ def recorded_search(
         raise SettingsError("A trace shows a beam, and sampling has none.", "Set search.sample to false.")
     recorded, history = StepRecorder(on_step), History()
     with tapped_model.tapped(tap, recorded) as model:
-        limit = model.settings.most_positions
-        most, device = max_output_lengths([ids], limit), next(model.parameters()).device
+        (longest,) = max_output_lengths([ids], model.settings.most_positions)
+        device = next(model.parameters()).device
         src = torch.tensor([with_source_end(model, ids)], device=device)
-        step = _RerunStep(model, unpadded(src), most[0]) if tap.changes_the_past else CachedStep(model, src, most[0])
-        best = search(step, most, options, history=history, device=device)[0][0]
+        step = _RerunStep(model, unpadded(src), longest) if tap.changes_the_past else CachedStep(model, src, longest)
+        best = search(step, [longest], options, history=history, device=device)[0][0]
     if best.log_prob == -math.inf:
         raise OnehopError("No translation has a probability above zero.", "Leave out an edit.")
     return RecordedSearch(best, history.steps[0], recorded, _path_to(best, history))
@@ -149,8 +148,7 @@ def teacher_forced(model: Transformer, source: Sequence[int], target: Sequence[i
     device = next(model.parameters()).device
     sides = (with_source_end(model, source), [BOS, *target])
     src, tgt = (unpadded(torch.tensor([ids], device=device)) for ids in sides)
-    model.source_input.ensure_length(src.ids.shape[1])
-    model.target_input.ensure_length(tgt.ids.shape[1])
+    model.ensure_length(src.ids.shape[1], tgt.ids.shape[1])
     logits: Tensor = model(src, tgt)
     return logits
 

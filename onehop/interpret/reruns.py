@@ -43,8 +43,7 @@ class Recording:
         device, recorder = next(model.parameters()).device, Recorder()
         src, tgt = (unpadded(torch.tensor([list(ids)], device=device)) for ids in (source, inputs))
         with tapped_model.tapped(EditTap(model, edits), recorder) as tapped:
-            tapped.source_input.ensure_length(src.ids.shape[1])
-            tapped.target_input.ensure_length(tgt.ids.shape[1])
+            tapped.ensure_length(src.ids.shape[1], tgt.ids.shape[1])
             tapped(src, tgt)
         return cls(tapped_model, model, src, tgt, torch.tensor(list(outputs), device=device), tuple(edits), recorder)
 

@@ -354,10 +354,14 @@ class Transformer(Predictor):
         logits: Tensor = self(src, tgt)
         return logits.log_softmax(-1)
 
+    def ensure_length(self, source: int, target: int) -> None:
+        """Make sure that sentences of these lengths have positions."""
+        self.source_input.ensure_length(source)
+        self.target_input.ensure_length(target)
+
     def init_cache(self, src: Tokens, capacity: int) -> Cache:
         """Encode padded sentences and allocate a cache for `capacity` target tokens."""
-        self.source_input.ensure_length(src.ids.shape[1])
-        self.target_input.ensure_length(capacity)
+        self.ensure_length(src.ids.shape[1], capacity)
         memory = self.encode(src)
         layers = []
         for layer in self.decoder.layers:

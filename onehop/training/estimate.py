@@ -52,7 +52,7 @@ def plan(settings: Settings, pairs: Pairs, objective: Objective, device: torch.d
     budget = settings.train.batch_tokens or max_token_budget(objective, settings, device)
     epoch = Epoch(pairs, budget, settings.train.seed, 0)
     if not len(epoch):
-        raise SettingsError("train.weights leave nothing of a first pass through the pairs.", "Raise them.")
+        raise SettingsError("train.weights leave no pair for the first epoch.", "Raise them.")
     per_epoch = len(epoch) / settings.train.accumulate
     epochs = settings.train.steps / per_epoch
     lengths = (pairs.src_lengths, pairs.tgt_lengths)  # without EOS

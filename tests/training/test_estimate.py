@@ -139,7 +139,7 @@ def test_weights_that_leave_no_pairs_are_reported(digits):
     model = Transformer(settings.model, Tokenizer(store.tokenizer).vocab_size)
     with pytest.raises(SettingsError) as e:
         plan(settings, store.pairs("train", settings.train.weights), Objective(model, 0.1, 0.0), torch.device("cpu"))
-    assert str(e.value) == "train.weights leave nothing of a first pass through the pairs. Raise them."
+    assert str(e.value) == "train.weights leave no pair for the first epoch. Raise them."
 
 
 def test_a_dry_run_prints_the_plan_and_trains_nothing(digits, tmp_path):
