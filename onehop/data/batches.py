@@ -99,8 +99,8 @@ def _padded(lengths: list[int], count: int) -> Lengths:
 
 def pack(pairs: Pairs, indices: NDArray[np.int64]) -> Batch:
     """Pack these pairs end to end, with BOS and EOS."""
-    src, src_lengths = gather(pairs.source, indices)
-    tgt, tgt_lengths = gather(pairs.target, indices)
+    src, src_lengths = _gather(pairs.source, indices)
+    tgt, tgt_lengths = _gather(pairs.target, indices)
     return Batch(
         _with_special_token(src, src_lengths, EOS, before=False),
         src_lengths + 1,
@@ -110,7 +110,7 @@ def pack(pairs: Pairs, indices: NDArray[np.int64]) -> Batch:
     )
 
 
-def gather(side: Side, indices: NDArray[np.int64]) -> tuple[Ids, Lengths]:
+def _gather(side: Side, indices: NDArray[np.int64]) -> tuple[Ids, Lengths]:
     """The ids of these sentences, packed end to end, and their lengths."""
     lengths = side.lengths[indices].astype(np.int64)
     ends = np.cumsum(lengths)

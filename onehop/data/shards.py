@@ -119,7 +119,7 @@ class _Shard:
     added: int
 
 
-def encode_part(encoding: encode.Encoding, folder: Path, name: str, number: int, first: int, file: int) -> _Shard:
+def _encode_part(encoding: encode.Encoding, folder: Path, name: str, number: int, first: int, file: int) -> _Shard:
     """Encode a part into a shard; `first` is the index of its first pair in the corpus."""
     encode.set_up_encoding(encoding)
     temporary = folder / f".{secrets.token_hex(4)}"
@@ -258,7 +258,7 @@ class _Job:
         encoding, tokenizer = encode.start_encoding(self.work, folder, data, filtered, self.work / PARTS, self.progress)
         counts, shards, tokens = Counter[int](), [], [0, 0]
         items = ((encoding, folder, name, i, a, file) for i, (name, a, _, file) in enumerate(parts))
-        for (_, _, count, file), shard in zip(parts, self.runner.map(encode_part, items), strict=True):
+        for (_, _, count, file), shard in zip(parts, self.runner.map(_encode_part, items), strict=True):
             counts[file] += shard.pairs
             shards.append({"pairs": shard.pairs, "tokens": list(shard.tokens)})
             tokens = [a + b for a, b in zip(tokens, shard.tokens, strict=True)]

@@ -104,7 +104,7 @@ class Ct2Engine:
         again: list[int] = []
         for i, limit, hypotheses in self.search(batches, sources, max_lengths, options):
             beams[i] = hypotheses
-            if limit > max_lengths[i] <= max(length(h) for h in hypotheses):
+            if limit > max_lengths[i] <= max(_length(h) for h in hypotheses):
                 again.append(i)
         # A call has one maximum length. A sentence that reached its own limit under a larger one is searched again
         # under its own, since a beam may rank differently; greedy output is only cut.
@@ -167,7 +167,7 @@ class Ct2Engine:
     def cut(self, source: Ids, hypothesis: Hypothesis, max_length: int, options: SearchOptions) -> Hypothesis:
         """The hypothesis, cut where the maximum length or the loop guard stops it."""
         loop = end_of_loop(hypothesis.ids[:max_length], options.loop_repeats)
-        if loop is None and length(hypothesis) <= max_length:
+        if loop is None and _length(hypothesis) <= max_length:
             return hypothesis
         ids = hypothesis.ids[: loop or max_length]
         log_prob = sum(self.score([source], [ids])[0][: len(ids)])  # without EOS
@@ -246,7 +246,7 @@ class Ct2Engine:
         return [self.cut(source, hypothesis, max_length, options)]
 
 
-def length(hypothesis: Hypothesis) -> int:
+def _length(hypothesis: Hypothesis) -> int:
     """The number of tokens, EOS included."""
     return len(hypothesis.ids) + hypothesis.finished
 

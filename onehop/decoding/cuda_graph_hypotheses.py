@@ -19,10 +19,10 @@ from onehop.decoding.options import LONGEST_LOOP, Hypothesis, loop_span
 from onehop.decoding.request import SearchRequest, refuse_nan
 from onehop.text.tokenizer import BOS, EOS
 
-Values = Float[Tensor, "rows k"]
-TopIds = Int[Tensor, "rows k"]
-Position = Int[Tensor, ""]
-Host = dict[str, NDArray[Any]]
+_Values = Float[Tensor, "rows k"]
+_TopIds = Int[Tensor, "rows k"]
+_Position = Int[Tensor, ""]
+_Host = dict[str, NDArray[Any]]
 
 # A looped hypothesis ranks behind all others. Scaling its score by a power of two is exact, and the subtracted number
 # is below every other score.
@@ -113,7 +113,7 @@ class DevicePaths(_DeviceHypotheses):
         self.totals.zero_()
         self.ends.fill_(-1)
 
-    def extend(self, values: Values, ids: TopIds, position: Position) -> None:
+    def extend(self, values: _Values, ids: _TopIds, position: _Position) -> None:
         """Append a token to each path."""
         tokens, value, live = ids[:, 0], values[:, 0].double(), self.live
         self.tokens.copy_(tokens)
@@ -133,7 +133,7 @@ class DevicePaths(_DeviceHypotheses):
         """The tensors that the host needs after `steps` steps; `n_best` reads them there."""
         return {"chosen": self.chosen[:steps], "totals": self.totals, "ends": self.ends}
 
-    def n_best(self, request: SearchRequest, host: Host) -> list[list[Hypothesis]]:
+    def n_best(self, request: SearchRequest, host: _Host) -> list[list[Hypothesis]]:
         n = len(request.max_lengths)
         totals, ends = host["totals"][:n], host["ends"][:n]
         refuse_nan(totals)
@@ -194,7 +194,7 @@ class DeviceBeams(_DeviceHypotheses):
         self.keys.fill_(-math.inf)
         self.ends.fill_(-1)
 
-    def extend(self, values: Values, ids: TopIds, position: Position) -> None:
+    def extend(self, values: _Values, ids: _TopIds, position: _Position) -> None:
         """Collect finished hypotheses, keep the best others, and drop finished sentences."""
         self.keep_best(values, ids, self.totals, self.tokens, self.parents, self.best, EOS, self.vocab)
         self.chosen.index_copy_(0, position[None], torch.stack([self.tokens, self.parents])[None].int())
@@ -207,7 +207,7 @@ class DeviceBeams(_DeviceHypotheses):
         self._drop_done()
 
     def collect(
-        self, looped: Bool[Tensor, "sentences beam"], stop: Bool[Tensor, "sentences beam"], position: Position
+        self, looped: Bool[Tensor, "sentences beam"], stop: Bool[Tensor, "sentences beam"], position: _Position
     ) -> None:
         """Collect the hypotheses that finished in this step, and keep the best."""
         # Only the `beam` best candidates may finish, so that a beam of one ends exactly where greedy search does.
@@ -244,7 +244,7 @@ class DeviceBeams(_DeviceHypotheses):
         best = {"keys": self.keys, "log_probs": self.log_probs, "ends": self.ends}
         return {"chosen": self.chosen[:steps], "has_nan": self.has_nan, **best}
 
-    def n_best(self, request: SearchRequest, host: Host) -> list[list[Hypothesis]]:
+    def n_best(self, request: SearchRequest, host: _Host) -> list[list[Hypothesis]]:
         n, n_best, beam = len(request.max_lengths), request.options.n_best, self.shape.beam
         refuse_nan(np.where(host["has_nan"][:n], np.nan, 0.0))
         keys, log_probs, ends = (host[name][:n, :n_best] for name in ("keys", "log_probs", "ends"))

@@ -35,7 +35,7 @@ MOST_GRAPHS = 64  # shapes; a text that is sorted by length has about ten
 AHEAD = 4  # steps that the device may be ahead of the host
 _WARM_UP = 3  # warm-up runs before a capture
 
-Pool = Any  # torch's handle of a memory pool, which has no public type
+_Pool = Any  # torch's handle of a memory pool, which has no public type
 
 
 class ShapeGraphs:
@@ -46,7 +46,7 @@ class ShapeGraphs:
         model: Transformer,
         shape: Shape,
         operations: Operations,
-        pool: Pool,
+        pool: _Pool,
         memory: Tensor,
         products: SplitProducts | None,
     ) -> None:
@@ -129,7 +129,7 @@ class ShapeGraphs:
         return int(self.unfinished[number])
 
 
-def _capture(functions: Sequence[Callable[[], None]], device: torch.device, pool: Pool) -> list[Callable[[], None]]:
+def _capture(functions: Sequence[Callable[[], None]], device: torch.device, pool: _Pool) -> list[Callable[[], None]]:
     """The functions as CUDA graphs; without a GPU, the functions themselves.
 
     All graphs may share one memory pool, because none leaves results there.
@@ -148,7 +148,7 @@ class CapturedSearch:
         self.graphs: OrderedDict[Shape, ShapeGraphs] = OrderedDict()
         self.addresses = self._weight_addresses()
         self.products = self._new_products()
-        self.pool: Pool = None
+        self.pool: _Pool = None
         self.memory: Tensor | None = None
         self.lock = threading.Lock()  # the memory holds one batch
 
@@ -235,7 +235,7 @@ class CapturedSearch:
         splits = weight.is_cuda and weight.dtype == torch.float32
         return SplitProducts(self.operations.split, self.operations.relu) if splits else None
 
-    def new_pool(self) -> Pool:
+    def new_pool(self) -> _Pool:
         return torch.cuda.graph_pool_handle() if self.model.embedding.weight.is_cuda else None
 
     def _weight_addresses(self) -> tuple[int, ...]:

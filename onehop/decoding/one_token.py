@@ -13,14 +13,14 @@ from jaxtyping import Float, Float16, Float64, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-Rows = Float[Tensor, "rows width"]
-Halves = Float16[Tensor, "rows depth"]
+_Rows = Float[Tensor, "rows width"]
+_Halves = Float16[Tensor, "rows depth"]
 # Powers of two that keep small numbers out of float16's subnormals: activations are below 4,094 and near one, weights
 # smaller. A low half of a weight becomes as large as its high half.
 SCALE, _LOW_SCALE = 2.0**4, 2.0**11
 
 
-def split(x: Rows, halves: Halves, is_weight: bool) -> None:
+def split(x: _Rows, halves: _Halves, is_weight: bool) -> None:
     """Write x as three blocks of float16 columns: a row of activations times a row of weights is the split product.
 
     The small products come first, because tensor cores truncate their sums.
@@ -31,7 +31,7 @@ def split(x: Rows, halves: Halves, is_weight: bool) -> None:
     halves.copy_(torch.cat([high, low * _LOW_SCALE, high] if is_weight else [low, high / _LOW_SCALE, high], dim=1))
 
 
-def _split_too(out: Rows, halves: Halves | None) -> Rows:
+def _split_too(out: _Rows, halves: _Halves | None) -> _Rows:
     """Write the halves of a result, if its reader wants them."""
     if halves is not None:
         split(out, halves, False)
@@ -44,7 +44,7 @@ def attend_past(
     values: Float[Tensor, "capacity rows heads d_v"],
     origins: Int[Tensor, "rows capacity"],
     position: Int[Tensor, ""],
-    halves: Halves | None = None,
+    halves: _Halves | None = None,
 ) -> Float[Tensor, "rows h_d_v"]:
     """Write the new tokens' keys and values at their position and attend to all up to there."""
     capacity, rows, heads, d_k = keys.shape
@@ -63,7 +63,7 @@ def attend_source(
     keys: Float[Tensor, "sentences source heads d_k"],
     values: Float[Tensor, "sentences source heads d_v"],
     lengths: Int[Tensor, " sentences"],
-    halves: Halves | None = None,
+    halves: _Halves | None = None,
 ) -> Float[Tensor, "rows h_d_v"]:
     """Attend to the source. Each sentence has the same number of consecutive rows."""
     sentences, source, heads, d_k = keys.shape
@@ -75,17 +75,17 @@ def attend_source(
 
 
 def add_norm(
-    x: Rows,
-    added: Rows,
+    x: _Rows,
+    added: _Rows,
     gain: Float[Tensor, " width"],
     bias: Float[Tensor, " width"],
     eps: float,
-    halves: Halves | None = None,
-) -> Rows:
+    halves: _Halves | None = None,
+) -> _Rows:
     return _split_too(F.layer_norm(x + added, gain.shape, gain, bias, eps), halves)
 
 
-def relu(x: Float[Tensor, "*rows width"], halves: Halves) -> Float[Tensor, "*rows width"]:
+def relu(x: Float[Tensor, "*rows width"], halves: _Halves) -> Float[Tensor, "*rows width"]:
     out = x.relu()
     split(out.flatten(0, -2), halves, False)
     return out

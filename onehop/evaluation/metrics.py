@@ -158,7 +158,7 @@ CONVENTIONS = {
 # --- scores ---------------------------------------------------------------------------------------------------
 
 
-def score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
+def _score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
     result = metric.corpus_score(list(hypotheses), [list(references)])
     return MetricScore(result.name, float(result.score), str(metric.get_signature()))
 
@@ -166,17 +166,17 @@ def score(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> 
 def bleu(
     hypotheses: Sequence[str], references: Sequence[str], *, tokenize: str | Moses = "13a", lower: bool = False
 ) -> MetricScore:
-    return score(bleu_metric(tokenize, lower=lower), hypotheses, references)
+    return _score(bleu_metric(tokenize, lower=lower), hypotheses, references)
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
     """chrF2++: character n-grams up to 6, word n-grams up to 2."""
-    return score(chrf_metric(), hypotheses, references)
+    return _score(chrf_metric(), hypotheses, references)
 
 
 def ter(hypotheses: Sequence[str], references: Sequence[str]) -> MetricScore:
     """Translation edit rate: edits per 100 reference words; less is better."""
-    return score(ter_metric(), hypotheses, references)
+    return _score(ter_metric(), hypotheses, references)
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

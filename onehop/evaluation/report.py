@@ -83,7 +83,7 @@ class EvaluationReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts:
+class _Texts:
     """Aligned lines: source, reference, a system's output and perhaps another's."""
 
     sources: list[str]
@@ -112,8 +112,8 @@ def evaluate(
         raise SettingsError(what, "Give --hyp FILE with translations, or --model MODEL that makes them.")
     files = [file for file in (src, ref, hyp, against) if file is not None]
     lines = dict(zip(files, aligned(files), strict=True))
-    hypotheses, model_language = (lines[hyp], None) if hyp else translate(str(model), lines[src], **options)
-    texts = Texts(
+    hypotheses, model_language = (lines[hyp], None) if hyp else _translate(str(model), lines[src], **options)
+    texts = _Texts(
         sources=lines[src],
         references=lines[ref],
         hypotheses=hypotheses,
@@ -181,7 +181,7 @@ def evaluate_text(text: Path, model: str | None) -> "Likelihood | Recall":
     return likelihood_of(writer.model, writer.tokenizer, texts)
 
 
-def translate(
+def _translate(
     model: str,
     sources: list[str],
     *,
@@ -209,7 +209,7 @@ def language_of(file: Path) -> str:
 
 
 def _convention_score(
-    convention: metrics.Convention, texts: Texts, language: str, resamples: int, trials: int
+    convention: metrics.Convention, texts: _Texts, language: str, resamples: int, trials: int
 ) -> ConventionScore:
     try:
         metric = convention.metric(language)
@@ -226,14 +226,14 @@ def _convention_score(
     )
 
 
-def _by_length(texts: Texts) -> list[Bucket]:
+def _by_length(texts: _Texts) -> list[Bucket]:
     buckets: dict[int, list[int]] = {}
     for i, source in enumerate(texts.sources):
         buckets.setdefault(bisect_left(_LENGTHS, len(source.split())), []).append(i)
     return [_bucket(texts, bucket, buckets[bucket]) for bucket in sorted(buckets)]
 
 
-def _bucket(texts: Texts, bucket: int, indices: list[int]) -> Bucket:
+def _bucket(texts: _Texts, bucket: int, indices: list[int]) -> Bucket:
     hypotheses, references = ([side[i] for i in indices] for side in (texts.hypotheses, texts.references))
     return Bucket(
         # From 0: an empty line is a sentence of no words.
@@ -245,7 +245,7 @@ def _bucket(texts: Texts, bucket: int, indices: list[int]) -> Bucket:
     )
 
 
-def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
+def _worst_sentences(texts: _Texts, count: int) -> list[ScoredSentence]:
     """The sentences with the lowest chrF2++, worst first. An empty output for an empty reference is right."""
     scores = metrics.sentence_chrf(texts.hypotheses, texts.references)
     wrong = [i for i, score in enumerate(scores) if texts.hypotheses[i].strip() != texts.references[i].strip()]
@@ -261,7 +261,7 @@ def _worst_sentences(texts: Texts, count: int) -> list[ScoredSentence]:
     ]
 
 
-def _warnings(texts: Texts, language: str) -> list[str]:
+def _warnings(texts: _Texts, language: str) -> list[str]:
     warnings = []
     sides = {"reference": texts.references, "hypothesis": texts.hypotheses, "other system": texts.against or []}
     for name, lines in sides.items():

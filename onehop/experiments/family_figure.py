@@ -20,15 +20,15 @@ _MEMBERS = {
     "decoder (GPT)": "decoder",
     "vision (ViT)": "digits",
 }
-Change = Literal["keeps", "drops", "adds", "changes", ""]
-_COLOURS: dict[Change, tuple[str, str]] = {
+_Change = Literal["keeps", "drops", "adds", "changes", ""]
+_COLOURS: dict[_Change, tuple[str, str]] = {
     "keeps": ("#0072b2", "#ffffff"),
     "changes": ("#e69f00", INK),
     "adds": ("#009e73", "#ffffff"),
     "drops": (PAPER, QUIET),
     "": (PAPER, PAPER),
 }
-NAME, _WIDTH, _HEIGHT, _GAP, _TOP = 190, 150, 24, 6, 64
+_NAME, _WIDTH, _HEIGHT, _GAP, _TOP = 190, 150, 24, 6, 64
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Part:
     describe: Callable[[ModelSettings, Predictor], str]
 
 
-def layers(model: Predictor) -> list[Layer]:
+def _layers(model: Predictor) -> list[Layer]:
     return [module for module in model.modules() if isinstance(module, Layer)]
 
 
@@ -57,9 +57,9 @@ PARTS = (
     _Part("norm of the input", "", lambda s, m: "yes" if s.input_norm else ""),
     _Part("encoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "encoder") else ""),
     _Part("decoder stack", "3.1", lambda s, m: "yes" if hasattr(m, "decoder") else ""),
-    _Part("self-attention", "3.2", lambda s, m: "yes" if all(x.self_attention for x in layers(m)) else ""),
+    _Part("self-attention", "3.2", lambda s, m: "yes" if all(x.self_attention for x in _layers(m)) else ""),
     _Part("mask over the future", "3.2.3", lambda s, m: "no later token" if hasattr(m, "decoder") else ""),
-    _Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in layers(m)) else ""),
+    _Part("cross-attention", "3.2.3", lambda s, m: "yes" if any(x.cross_attention for x in _layers(m)) else ""),
     _Part("biases in attention", "", lambda s, m: "yes" if s.attention_bias else ""),
     _Part("feed-forward network", "3.3", lambda s, m: _ACTIVATIONS[s.activation]),
     _Part("order of norms", "3.1", lambda s, m: {"post": "after", "pre": "before"}[s.norm]),
@@ -78,7 +78,7 @@ def _descriptions() -> dict[str, dict[str, str]]:
     return descriptions
 
 
-def change(paper: str, own: str) -> Change:
+def _change(paper: str, own: str) -> _Change:
     """How a variant's part differs from the paper's."""
     if not paper:
         return "adds" if own else ""
@@ -87,13 +87,13 @@ def change(paper: str, own: str) -> Change:
     return "keeps" if own == paper else "changes"
 
 
-def cells() -> dict[str, dict[str, tuple[Change, str]]]:
+def cells() -> dict[str, dict[str, tuple[_Change, str]]]:
     """For each part and variant: the change, and the description."""
     descriptions = _descriptions()
     paper = next(iter(descriptions.values()))
     return {
         part.name: {
-            name: (change(paper[part.name], own[part.name]), own[part.name]) for name, own in descriptions.items()
+            name: (_change(paper[part.name], own[part.name]), own[part.name]) for name, own in descriptions.items()
         }
         for part in PARTS
     }
@@ -109,7 +109,7 @@ def table_text() -> str:
     return markdown(["part", "section", *_MEMBERS], rows)
 
 
-def _cell_text(what: Change, own: str) -> str:
+def _cell_text(what: _Change, own: str) -> str:
     more = "" if own in ("yes", "") or what == "keeps" else f": {own}"
     return f"{what}{more}" if what else "–"
 
@@ -117,16 +117,16 @@ def _cell_text(what: Change, own: str) -> str:
 def picture() -> str:
     """The variants as columns of boxes: blue kept, orange changed, green added, an empty outline dropped."""
     table = cells()
-    width = NAME + len(_MEMBERS) * (_WIDTH + _GAP) + _GAP
+    width = _NAME + len(_MEMBERS) * (_WIDTH + _GAP) + _GAP
     height = _TOP + len(PARTS) * (_HEIGHT + _GAP) + _GAP
     parts = [label(_GAP, 22, "The family: blue kept, orange changed, green added, outlined dropped", "start", INK, 14)]
     for column, name in enumerate(_MEMBERS):
-        parts.append(label(NAME + column * (_WIDTH + _GAP) + _WIDTH / 2, _TOP - 10, name, "middle", INK, 12))
+        parts.append(label(_NAME + column * (_WIDTH + _GAP) + _WIDTH / 2, _TOP - 10, name, "middle", INK, 12))
     for row, part in enumerate(PARTS):
         y = _TOP + row * (_HEIGHT + _GAP)
-        parts.append(label(NAME - 10, y + 16, part.name, "end", INK, 12))
+        parts.append(label(_NAME - 10, y + 16, part.name, "end", INK, 12))
         for column, cell in enumerate(table[part.name].values()):
-            parts.append(_box(NAME + column * (_WIDTH + _GAP), y, *cell))
+            parts.append(_box(_NAME + column * (_WIDTH + _GAP), y, *cell))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         f'role="img" aria-label="{escape("Which parts each member of the family keeps, drops and adds")}" '
@@ -134,7 +134,7 @@ def picture() -> str:
     )
 
 
-def _box(x: float, y: float, what: Change, own: str) -> str:
+def _box(x: float, y: float, what: _Change, own: str) -> str:
     if not what:
         return ""
     fill, ink = _COLOURS[what]

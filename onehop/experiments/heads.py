@@ -24,26 +24,26 @@ from onehop.experiments.sentence_attention import (
 from onehop.interpret.ablations import Role
 from onehop.interpret.tracer import Tracer
 
-Wanted = Bool[Tensor, "query key"]
+_Wanted = Bool[Tensor, "query key"]
 
-Pattern = Callable[[Sequence[str]], Wanted]
+_Pattern = Callable[[Sequence[str]], _Wanted]
 
 
-def _shifted(by: int) -> Pattern:
+def _shifted(by: int) -> _Pattern:
     """Each position attends to the position at this offset."""
     return lambda tokens: torch.ones(len(tokens), len(tokens), dtype=torch.bool).triu(by).tril(by)
 
 
-def _same_word(tokens: Sequence[str]) -> Wanted:
+def _same_word(tokens: Sequence[str]) -> _Wanted:
     """Each position attends to other occurrences of the same token."""
     rows = [[a == b and i != j for j, b in enumerate(tokens)] for i, a in enumerate(tokens)]
     return torch.tensor(rows, dtype=torch.bool)
 
 
-def _one_position(position: int) -> Pattern:
+def _one_position(position: int) -> _Pattern:
     """Every other position attends to one position."""
 
-    def wanted(tokens: Sequence[str]) -> Wanted:
+    def wanted(tokens: Sequence[str]) -> _Wanted:
         mask = _nothing(tokens)
         mask[:, position] = True
         mask[position, position] = False
@@ -52,11 +52,11 @@ def _one_position(position: int) -> Pattern:
     return wanted
 
 
-def _nothing(tokens: Sequence[str]) -> Wanted:
+def _nothing(tokens: Sequence[str]) -> _Wanted:
     return torch.zeros(len(tokens), len(tokens), dtype=torch.bool)
 
 
-PATTERNS: dict[tuple[str, Role], Pattern] = {
+PATTERNS: dict[tuple[str, Role], _Pattern] = {
     ("previous token", "encoder"): _shifted(-1),
     ("next token", "encoder"): _shifted(1),
     ("itself", "encoder"): _shifted(0),
@@ -77,7 +77,7 @@ class Tally:
         self.sentences, self.chance = 0, 0.0
         self.holds = self.weight = torch.zeros(())
 
-    def add(self, weights: Weights, wanted: Wanted, *, causal: bool) -> None:
+    def add(self, weights: Weights, wanted: _Wanted, *, causal: bool) -> None:
         """Count one sentence. A head follows a pattern if most queries give the wanted key the most weight."""
         rows = wanted.any(-1)
         if not rows.any():
@@ -147,7 +147,7 @@ def _tally_pairs(tracer: Tracer, examples: Iterable[tuple[str, str, str]]) -> Ta
     return tally
 
 
-def word_pair(query: str, key: str, tokens: Sequence[str]) -> Wanted:
+def word_pair(query: str, key: str, tokens: Sequence[str]) -> _Wanted:
     """Attention from the tokens of one word to those of another."""
     mask = _nothing(tokens)
     for i, j in itertools.product(token_indices(query, tokens), token_indices(key, tokens)):
@@ -158,7 +158,7 @@ def word_pair(query: str, key: str, tokens: Sequence[str]) -> Wanted:
 _ARTICLES = ("der", "die", "das", "den", "dem", "ein", "eine", "einen", "einem", "einer")
 
 
-def article_of_noun(tokens: Sequence[str], noun: str) -> Wanted:
+def article_of_noun(tokens: Sequence[str], noun: str) -> _Wanted:
     """At the step of the pronoun, attention to the article of a German noun; empty if any of the three is missing."""
     mask = _nothing(tokens)
     sentence = words(tokens)

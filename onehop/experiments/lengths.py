@@ -20,7 +20,7 @@ _JOINED = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32)
 _BUCKET_SIZE = 30
 _ENTROPY_SENTENCES = 4  # of each bucket
 
-Pair = tuple[str, str, int]
+_Pair = tuple[str, str, int]
 
 
 def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str], *, longest: int) -> Json:
@@ -30,9 +30,9 @@ def lengths(tracer: Tracer, sources: Sequence[str], references: Sequence[str], *
     return {"search": "greedy", "trained_to": longest, "most": _BUCKET_SIZE, "buckets": rows}
 
 
-def by_length(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> dict[int, list[Pair]]:
+def by_length(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -> dict[int, list[_Pair]]:
     """Pairs in buckets by length, each of limited size; pairs beyond the last edge are dropped."""
-    buckets: dict[int, list[Pair]] = {}
+    buckets: dict[int, list[_Pair]] = {}
     for count in _JOINED:
         for i in range(0, len(sources) - count + 1, count):
             text, reference = (" ".join(side[i : i + count]) for side in (sources, references))
@@ -43,7 +43,7 @@ def by_length(tracer: Tracer, sources: Sequence[str], references: Sequence[str])
     return buckets
 
 
-def _bucket_scores(tracer: Tracer, bucket: int, pairs: Sequence[Pair]) -> Json:
+def _bucket_scores(tracer: Tracer, bucket: int, pairs: Sequence[_Pair]) -> Json:
     """The scores of one bucket, the ratio of output to reference length, and the entropy of the attention."""
     sources, references, lengths = zip(*pairs, strict=True)
     texts = [translation.text for translation in tracer.translator.translate(sources, GREEDY)]

@@ -39,7 +39,7 @@ def pruning(tracer: Tracer, sources: Sequence[str], references: Sequence[str]) -
     for count in counts:
         model = without_heads(tracer.model, order[:count])
         pruned = SentenceTranslator.of_model(model, whole.tokenizer, whole.source, whole.target)
-        rows.append({"removed": count, **scores(pruned, sources, references)})
+        rows.append({"removed": count, **_scores(pruned, sources, references)})
     facts = {"metric": "BLEU", "sentences": len(sources), "search": "greedy", "heads": len(order)}
     return {**facts, "order": list(map(asdict, order)), "rows": rows}
 
@@ -91,7 +91,7 @@ def without_heads(model: Transformer, heads: Sequence[Head]) -> Transformer:
     return pruned
 
 
-def scores(translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str]) -> Json:
+def _scores(translator: SentenceTranslator, sources: Sequence[str], references: Sequence[str]) -> Json:
     """BLEU and chrF of greedy translations."""
     texts = [translation.text for translation in translator.translate(sources, GREEDY)]
     return {"bleu": bleu(texts, references).value, "chrf": chrf(texts, references).value}

@@ -59,14 +59,14 @@ def layers_of(d: int) -> dict[str, synthetic.Layer]:
     lstm, gru = nn.LSTM(d, d, batch_first=True), nn.GRU(d, d, batch_first=True)
     layers: dict[str, synthetic.Layer] = {
         **synthetic.table_layers(d),
-        "spelled_out": spelled_out,
+        "spelled_out": _spelled_out,
         "lstm": lambda x: lstm(x)[0],
         "gru": lambda x: gru(x)[0],
     }
     return {name: layers[name] for name in PAPER}
 
 
-def spelled_out(x: Float[Tensor, "1 length width"]) -> Tensor:
+def _spelled_out(x: Float[Tensor, "1 length width"]) -> Tensor:
     """Unfused attention of every position to every other."""
     heads = x.view(*x.shape[:2], synthetic.HEADS, -1).transpose(1, 2)
     return attention(heads, heads, heads)

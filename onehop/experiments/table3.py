@@ -33,8 +33,8 @@ from onehop.training.workflow import train
 
 # The search of the paper.
 _SEARCH = SearchOptions(beam=4, alpha=0.6, penalty="paper")
-Say = Callable[[str], None]
-Change = Callable[[ModelSettings, float], list[str]]  # the model and its label smoothing -> changed settings
+_Say = Callable[[str], None]
+_Change = Callable[[ModelSettings, float], list[str]]  # the model and its label smoothing -> changed settings
 _LAYERS = ("n_encoder_layers", "n_decoder_layers")
 
 
@@ -44,13 +44,13 @@ class Row:
 
     name: str
     letter: str
-    change: Change
+    change: _Change
     perplexity: float
     bleu: float
     parameters: float | None = None
 
 
-def heads(times: float) -> Change:
+def _heads(times: float) -> _Change:
     """`times` as many heads, each narrower by the same factor."""
 
     def change(model: ModelSettings, _: float) -> list[str]:
@@ -61,25 +61,25 @@ def heads(times: float) -> Change:
     return change
 
 
-def _key_width(times: float) -> Change:
+def _key_width(times: float) -> _Change:
     """Narrower queries and keys with unchanged values."""
     return lambda m, _: [f"model.d_k={max(1, round(m.key_width * times))}", f"model.d_v={m.value_width}"]
 
 
-def scaled(times: float, *names: str, least: int = 1) -> Change:
+def _scaled(times: float, *names: str, least: int = 1) -> _Change:
     """Integer settings of the model, multiplied."""
     return lambda m, _: [f"model.{name}={max(least, round(getattr(m, name) * times))}" for name in names]
 
 
-def dropout(times: float) -> Change:
+def _dropout(times: float) -> _Change:
     return lambda m, _: [f"model.dropout={min(0.9, m.dropout * times)}"]
 
 
-def smoothing(times: float) -> Change:
+def _smoothing(times: float) -> _Change:
     return lambda _, smoothed: [f"train.label_smoothing={min(0.9, smoothed * times)}"]
 
 
-def big(model: ModelSettings, _: float) -> list[str]:
+def _big(model: ModelSettings, _: float) -> list[str]:
     """Twice the width everywhere with twice the heads, and three times the dropout."""
     sizes = {"d_model": 2 * model.d_model, "d_ff": 2 * model.d_ff, "n_heads": 2 * model.n_heads}
     return [*(f"model.{k}={v}" for k, v in sizes.items()), f"model.dropout={min(0.9, 3 * model.dropout)}"]
@@ -87,25 +87,25 @@ def big(model: ModelSettings, _: float) -> list[str]:
 
 ROWS = (
     Row("base", "", lambda model, _: [], 4.92, 25.8, 65),
-    Row("heads-1/8", "A", heads(1 / 8), 5.29, 24.9),
-    Row("heads-1/2", "A", heads(1 / 2), 5.00, 25.5),
-    Row("heads-2", "A", heads(2), 4.91, 25.8),
-    Row("heads-4", "A", heads(4), 5.01, 25.4),
+    Row("heads-1/8", "A", _heads(1 / 8), 5.29, 24.9),
+    Row("heads-1/2", "A", _heads(1 / 2), 5.00, 25.5),
+    Row("heads-2", "A", _heads(2), 4.91, 25.8),
+    Row("heads-4", "A", _heads(4), 5.01, 25.4),
     Row("key-width-1/4", "B", _key_width(1 / 4), 5.16, 25.1, 58),
     Row("key-width-1/2", "B", _key_width(1 / 2), 5.01, 25.4, 60),
-    Row("layers-1/3", "C", scaled(1 / 3, *_LAYERS), 6.11, 23.7, 36),
-    Row("layers-2/3", "C", scaled(2 / 3, *_LAYERS), 5.19, 25.3, 50),
-    Row("layers-4/3", "C", scaled(4 / 3, *_LAYERS), 4.88, 25.5, 80),
-    Row("width-1/2", "C", scaled(1 / 2, "d_model", least=2), 5.75, 24.5, 28),
-    Row("width-2", "C", scaled(2, "d_model", least=2), 4.66, 26.0, 168),
-    Row("inner-1/2", "C", scaled(1 / 2, "d_ff"), 5.12, 25.4, 53),
-    Row("inner-2", "C", scaled(2, "d_ff"), 4.75, 26.2, 90),
-    Row("dropout-0", "D", dropout(0), 5.77, 24.6),
-    Row("dropout-2", "D", dropout(2), 4.95, 25.5),
-    Row("smoothing-0", "D", smoothing(0), 4.67, 25.3),
-    Row("smoothing-2", "D", smoothing(2), 5.47, 25.7),
+    Row("layers-1/3", "C", _scaled(1 / 3, *_LAYERS), 6.11, 23.7, 36),
+    Row("layers-2/3", "C", _scaled(2 / 3, *_LAYERS), 5.19, 25.3, 50),
+    Row("layers-4/3", "C", _scaled(4 / 3, *_LAYERS), 4.88, 25.5, 80),
+    Row("width-1/2", "C", _scaled(1 / 2, "d_model", least=2), 5.75, 24.5, 28),
+    Row("width-2", "C", _scaled(2, "d_model", least=2), 4.66, 26.0, 168),
+    Row("inner-1/2", "C", _scaled(1 / 2, "d_ff"), 5.12, 25.4, 53),
+    Row("inner-2", "C", _scaled(2, "d_ff"), 4.75, 26.2, 90),
+    Row("dropout-0", "D", _dropout(0), 5.77, 24.6),
+    Row("dropout-2", "D", _dropout(2), 4.95, 25.5),
+    Row("smoothing-0", "D", _smoothing(0), 4.67, 25.3),
+    Row("smoothing-2", "D", _smoothing(2), 5.47, 25.7),
     Row("learned-positions", "E", lambda model, _: ["model.positions=learned"], 4.92, 25.7),
-    Row("big", "big", big, 4.33, 26.4, 213),
+    Row("big", "big", _big, 4.33, 26.4, 213),
 )
 
 
@@ -130,7 +130,7 @@ def table3(
     seeds: int = 1,
     device: str | None = None,
     at_once: int = 1,
-    say: Say = print,
+    say: _Say = print,
 ) -> Json | None:
     """Train and score the missing rows, `at_once` at a time; returns all rows, or None if a training was stopped."""
     settings = without_averaging(settings)
@@ -179,7 +179,7 @@ def without_averaging(settings: Settings) -> Settings:
 
 def _train_parallel(
     settings: Settings, store: Store, folder: Path, rows: Sequence[Row], seeds: int, device: str | None,
-    at_once: int, say: Say,
+    at_once: int, say: _Say,
 ) -> bool:  # fmt: skip
     """Train the missing rows, `at_once` at a time; returns whether all are finished."""
     if not settings.train.batch_tokens:
@@ -215,7 +215,7 @@ def _train_row_by_name(settings: Settings, row: str, seed: int, store: Path, fol
     _train_row(settings, next(r for r in ROWS if r.name == row), seed, Store.open(store), folder, device)
 
 
-def _report_row(task: ParallelTask, folder: Path, say: Say) -> None:
+def _report_row(task: ParallelTask, folder: Path, say: _Say) -> None:
     """Report the row that a process has trained, unless it was stopped."""
     file = row_file(folder, task.log.stem)
     if file.exists():
@@ -298,7 +298,7 @@ def _scores(model: Path, running: Path, store: Store, device: str | None) -> Jso
 # --- a smaller store ----------------------------------------------------------------------------------------------
 
 _SAMPLE_SEED = 1
-Indices = Int[np.ndarray, " pairs"]
+_Indices = Int[np.ndarray, " pairs"]
 
 
 def sampled(store: Store, count: int, out: Path) -> Store:
@@ -325,12 +325,12 @@ def sampled(store: Store, count: int, out: Path) -> Store:
     return Store.open(out)
 
 
-def _take(side: Side, indices: Indices) -> Side:
+def _take(side: Side, indices: _Indices) -> Side:
     ids = np.concatenate([side[i] for i in indices.tolist()])
     return Side(ids, np.cumsum(side.lengths[indices], dtype=np.int64))
 
 
-def _description(store: Store, indices: Indices) -> dict[str, Any]:
+def _description(store: Store, indices: _Indices) -> dict[str, Any]:
     """The store's description with the sample's counts, in total and for each source."""
     description = {
         key: value for key, value in store.description.items() if key not in ("format", "version", "hash", "files")

@@ -88,8 +88,8 @@ def table_text(table: Json) -> str:
             line.row.name,
             ", ".join(map(_change_text, line.changes)),
             str(len(line.bleu)),
-            spread(line.perplexity),
-            spread(line.bleu),
+            _spread(line.perplexity),
+            _spread(line.bleu),
             f"{line.parameters / 1e6:.1f}",
             f"{line.row.perplexity:.2f}",
             f"{line.row.bleu:.1f}",
@@ -112,7 +112,7 @@ def _change_text(change: str) -> str:
     return f"{name} {float(value):g}" if "." in value else f"{name} {value}"
 
 
-def spread(values: Sequence[float]) -> str:
+def _spread(values: Sequence[float]) -> str:
     """The mean, and the standard deviation if there are several seeds."""
     mean = f"{statistics.mean(values):.2f}"
     return mean if len(values) == 1 else f"{mean} ± {_deviation(values):.2f}"

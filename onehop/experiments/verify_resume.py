@@ -24,7 +24,7 @@ from onehop.model.device import pick_device
 from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 
-Say = Callable[[str], None]
+_Say = Callable[[str], None]
 
 
 # A GPU records only a step of one batch as a CUDA graph, so single and accumulated batches are verified separately.
@@ -32,7 +32,7 @@ _ACCUMULATED = ["model.norm=post", "train.accumulate=2"]
 _SINGLE_BATCH = ["model.norm=pre", "train.accumulate=1"]
 
 
-def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say: Say, device: str = "cpu") -> bool:
+def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say: _Say, device: str = "cpu") -> bool:
     """Whether repeatedly killed runs end with the same bits as undisturbed ones.
 
     A CPU has one proof, post-norm with accumulated batches. Other devices also have pre-norm with one batch per step.
@@ -49,7 +49,7 @@ def verify_resume(folder: Path | None, *, kills: int, steps: int, seed: int, say
 
 
 def _verify(
-    folder: Path | None, changes: list[str], *, kills: int, steps: int, seed: int, say: Say, device: str
+    folder: Path | None, changes: list[str], *, kills: int, steps: int, seed: int, say: _Say, device: str
 ) -> bool:
     with _emptied(folder) as work:
         command = set_up(work, steps, device, changes)
@@ -71,7 +71,7 @@ def _emptied(folder: Path | None) -> Iterator[Path]:
         yield work
 
 
-def _is_same(whole: str, resumed: str, kills: int, say: Say) -> bool:
+def _is_same(whole: str, resumed: str, kills: int, say: _Say) -> bool:
     say(f"killed {kills} times     {resumed}")
     say("The same to the last bit." if whole == resumed else "They differ.")
     return whole == resumed
@@ -121,7 +121,7 @@ def kill_steps(kills: int, steps: int, draw: random.Random) -> list[int]:
     ]
 
 
-def train_killed(command: list[str], run: Path, at_steps: list[int], draw: random.Random, say: Say) -> str:
+def train_killed(command: list[str], run: Path, at_steps: list[int], draw: random.Random, say: _Say) -> str:
     """Train, killed at a random time after each of these steps, even while saving; returns the hash of the result."""
     for step in at_steps:
         process = subprocess.Popen([*command, str(run)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -163,7 +163,7 @@ def result_hash(run: Path) -> str:
 
 
 def verify_cluster_resume(
-    folder: Path | None, *, address: str, workers: int, kills: int, steps: int, seed: int, say: Say
+    folder: Path | None, *, address: str, workers: int, kills: int, steps: int, seed: int, say: _Say
 ) -> bool:
     """Whether a training with killed workers, which Ray resumes, ends with the same bits as an undisturbed one.
 
@@ -186,7 +186,7 @@ def verify_cluster_resume(
 
 
 @contextmanager
-def _killing(work: Path, at_steps: list[int], workers: int, draw: random.Random, say: Say) -> Iterator[None]:
+def _killing(work: Path, at_steps: list[int], workers: int, draw: random.Random, say: _Say) -> Iterator[None]:
     """Kill a random worker after each of these steps, from a thread that ends with the block."""
     over, killed = threading.Event(), list[int]()
 

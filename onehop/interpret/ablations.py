@@ -103,9 +103,9 @@ class Edit:
         value, at, scope = rest.partition("@")
         form = FORMS.get(name)
         if form is None:
-            raise SettingsError(f"There is no edit {short(text)}.", f"Edits are {', '.join(FORMS)}: {_OVERVIEW}")
+            raise SettingsError(f"There is no edit {_short(text)}.", f"Edits are {', '.join(FORMS)}: {_OVERVIEW}")
         if not re.fullmatch(form.values, value):
-            raise SettingsError(f"{short(text)} is no edit of {name}.", f"Write {form.example}.")
+            raise SettingsError(f"{_short(text)} is no edit of {name}.", f"Write {form.example}.")
         edit = cls(name, value, _parse_scope(text, scope if at else None, form))
         if name == "scale" and edit.divisor == 0:
             raise SettingsError("scale=0 divides by zero.", "Give a divisor above 0.")
@@ -138,7 +138,7 @@ class Edit:
 _OVERVIEW = "for example scale=off, mask=off, positions=off, head=off@cross.1.0, residual=off, norm=off."
 
 
-def short(text: str) -> str:
+def _short(text: str) -> str:
     """A user's text shortened for a one-line error message."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
@@ -150,7 +150,7 @@ def _parse_scope(text: str, scope: str | None, form: _Form) -> Scope:
     numbers = parts[1:]
     fits = least <= len(parts) <= most and (scope is None or parts[0] in form.roles)
     if not fits or not all(re.fullmatch(r"\d{1,4}", number) for number in numbers):
-        raise SettingsError(f"{short(text)} names no place for this edit.", f"Write {form.example}.")
+        raise SettingsError(f"{_short(text)} names no place for this edit.", f"Write {form.example}.")
     return Scope(parts[0] if parts else None, *map(int, numbers))
 
 

@@ -63,7 +63,7 @@ def put(name: str, files: Mapping[str, Pieces]) -> Path:
     try:
         with new_folder(folder) as temporary:
             _remove_abandoned(temporary.parent)
-            write(temporary, files)
+            _write(temporary, files)
             if folder.exists() and not _is_whole(folder):
                 remove_folder(folder)
     except OSError:
@@ -72,7 +72,7 @@ def put(name: str, files: Mapping[str, Pieces]) -> Path:
     return folder
 
 
-def write(folder: Path, files: Mapping[str, Pieces]) -> None:
+def _write(folder: Path, files: Mapping[str, Pieces]) -> None:
     sums = {}
     for name, pieces in files.items():
         size = checksum = 0

@@ -17,8 +17,8 @@ from onehop.shapes import Float32, Int
 from onehop.storage.number_formats import Array
 from onehop.text.tokenizer import BOS, EOS
 
-Activations: TypeAlias = Float32[np.ndarray, "sentences length _"]
-Ids: TypeAlias = Int[np.ndarray, "sentences length"]
+_Activations: TypeAlias = Float32[np.ndarray, "sentences length _"]
+_Ids: TypeAlias = Int[np.ndarray, "sentences length"]
 
 # A model is centred if the mean of one channel has this share of a layer norm's mean square. `de-en` has 0.728, `en-fr`
 # 0.703, the other shipped models less than 0.6. Centring would help those too, but their translations were measured.
@@ -47,7 +47,7 @@ def centred(variables: Mapping[str, Array], model: ModelSettings, threshold: flo
     return changed
 
 
-def _outlier_share(x: Activations) -> float:
+def _outlier_share(x: _Activations) -> float:
     """The largest share of one channel's mean in the mean square of the rows."""
     return float(np.square(x.mean((0, 1))).max() / np.square(x).sum(-1).mean())
 
@@ -71,7 +71,7 @@ class NumpyForward:
     def __init__(self, variables: Mapping[str, Array], model: ModelSettings) -> None:
         self.variables, self.model = variables, model
 
-    def norm_outputs(self) -> dict[str, Activations]:
+    def norm_outputs(self) -> dict[str, _Activations]:
         """The layer norm's output after each sublayer, for sentences of pieces from all over the vocabulary."""
         vocab_size = len(self.variables["decoder/embeddings/weight"])
         length = min(_LENGTH, len(self.variables["decoder/position_encodings/encodings"]))
@@ -82,8 +82,8 @@ class NumpyForward:
         tgt[:, 0] = BOS
         return self.forward(src, tgt)
 
-    def forward(self, src: Ids, tgt: Ids) -> dict[str, Activations]:
-        outputs: dict[str, Activations] = {}
+    def forward(self, src: _Ids, tgt: _Ids) -> dict[str, _Activations]:
+        outputs: dict[str, _Activations] = {}
         memory = None
         for stack, ids in (("encoder", src), ("decoder", tgt)):
             x = self.embed(stack, ids)
@@ -92,7 +92,7 @@ class NumpyForward:
             memory = x
         return outputs
 
-    def embed(self, stack: str, ids: Ids) -> Activations:
+    def embed(self, stack: str, ids: _Ids) -> _Activations:
         own = "encoder/embeddings_0" if stack == "encoder" else "decoder/embeddings"
         table = own if f"{own}/weight" in self.variables else "decoder/embeddings"
         positions = self.variables.get(f"{stack}/position_encodings/encodings")
@@ -100,7 +100,7 @@ class NumpyForward:
             positions = self.variables["decoder/position_encodings/encodings"]
         return np.asarray(self.weight(table, ids) * math.sqrt(self.model.d_model) + positions[: ids.shape[1]])
 
-    def sublayer(self, name: str, x: Activations, memory: Activations | None) -> Activations:
+    def sublayer(self, name: str, x: _Activations, memory: _Activations | None) -> _Activations:
         first, last = _linears(name)
         y = self.linear(first, x)
         if name.endswith("/ffn"):
@@ -112,7 +112,7 @@ class NumpyForward:
         k, v = np.split(self.linear(f"{name}/linear_1", memory), 2, axis=-1)
         return self.linear(last, self.attention(y, k, v))
 
-    def attention(self, q: Activations, k: Activations, v: Activations, causal: bool = False) -> Activations:
+    def attention(self, q: _Activations, k: _Activations, v: _Activations, causal: bool = False) -> _Activations:
         """The outputs of all heads, side by side."""
         q, k, v = (x.reshape(*x.shape[:2], self.model.n_heads, -1).swapaxes(1, 2) for x in (q, k, v))
         scores = q @ k.swapaxes(-1, -2) / np.float32(math.sqrt(q.shape[-1]))
@@ -122,20 +122,20 @@ class NumpyForward:
         heads = (weights / weights.sum(-1, keepdims=True) @ v).swapaxes(1, 2)
         return np.asarray(heads.reshape(*heads.shape[:2], -1))
 
-    def activation(self, x: Activations) -> Activations:
+    def activation(self, x: _Activations) -> _Activations:
         if self.model.activation == "relu":
             return np.asarray(np.maximum(x, 0))
         steepness = np.float32(1 if self.model.activation == "swish" else 1.702)  # x σ(1.702 x) is close to GELU
         return np.asarray(x / (1 + np.exp(-steepness * x)))
 
-    def linear(self, name: str, x: Activations) -> Activations:
+    def linear(self, name: str, x: _Activations) -> _Activations:
         return np.asarray(x @ self.weight(name).T + self.variables.get(f"{name}/bias", np.float32(0)))
 
-    def layer_norm(self, sublayer: str, x: Activations) -> Activations:
+    def layer_norm(self, sublayer: str, x: _Activations) -> _Activations:
         gamma, beta = (self.variables[f"{sublayer}/layer_norm/{name}"] for name in ("gamma", "beta"))
         x = x - x.mean(-1, keepdims=True)
         return np.asarray(x / np.sqrt(np.square(x).mean(-1, keepdims=True) + _EPSILON) * gamma + beta)
 
-    def weight(self, name: str, rows: Ids | slice = slice(None)) -> Float32[np.ndarray, "... cols"]:
+    def weight(self, name: str, rows: _Ids | slice = slice(None)) -> Float32[np.ndarray, "... cols"]:
         weight, scale = self.variables[f"{name}/weight"][rows], self.variables.get(f"{name}/weight_scale")
         return np.asarray(weight if scale is None else weight / scale[rows][..., None])

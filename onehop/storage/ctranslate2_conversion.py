@@ -53,7 +53,7 @@ def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
         "unk_token": pieces[UNK],
     }
     return {
-        "model.bin": binary(variables, _aliases(model)),
+        "model.bin": _binary(variables, _aliases(model)),
         "config.json": [json.dumps(config, indent=2).encode()],
         "shared_vocabulary.json": [json.dumps(pieces, ensure_ascii=False).encode()],
     }
@@ -77,7 +77,7 @@ def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
 
 def _variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
     """Every variable by CTranslate2's name for it."""
-    model, tensors = stored.settings.model, Tensors(stored, compute)
+    model, tensors = stored.settings.model, _Tensors(stored, compute)
     variables = tensors.matrix("decoder/embeddings", "embedding.weight" if model.tied else "target_embedding.weight")
     if not model.tied:
         variables |= tensors.matrix("encoder/embeddings_0", "embedding.weight")
@@ -94,7 +94,7 @@ def _variables(stored: StoredModel, compute: Compute) -> dict[str, Array]:
         if model.norm == "pre":
             variables |= tensors.norm(f"{stack}/layer_norm", f"{stack}.last_norm")
         for i in range(layers):
-            variables |= layer(tensors, f"{stack}/layer_{i}", f"{stack}.layers.{i}", cross=stack == "decoder")
+            variables |= _layer(tensors, f"{stack}/layer_{i}", f"{stack}.layers.{i}", cross=stack == "decoder")
     if model.positions == "sinusoidal":
         variables["decoder/position_encodings/encodings"] = sinusoids(positions_of(model), model.d_model)
     return variables
@@ -130,7 +130,7 @@ SUBLAYERS = (
 )
 
 
-def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[str, Array]:
+def _layer(tensors: "_Tensors", theirs: str, ours: str, *, cross: bool) -> dict[str, Array]:
     variables: dict[str, Array] = {}
     for name, own_name, norm, matrices in SUBLAYERS:
         if cross or name != "attention":
@@ -141,7 +141,7 @@ def layer(tensors: "Tensors", theirs: str, ours: str, *, cross: bool) -> dict[st
     return variables
 
 
-class Tensors:
+class _Tensors:
     """A model's tensors in the dtype of the computation."""
 
     def __init__(self, stored: StoredModel, compute: Compute) -> None:
@@ -177,7 +177,7 @@ def sinusoids(length: int, d_model: int) -> Float32[np.ndarray, "length d_model"
 # --- the file -------------------------------------------------------------------------------------------------
 
 
-def binary(arrays: Mapping[str, Array], other_names: Mapping[str, str]) -> Pieces:
+def _binary(arrays: Mapping[str, Array], other_names: Mapping[str, str]) -> Pieces:
     """CTranslate2's binary format, as the pieces to write one after the other."""
     head = struct.pack("<I", _BINARY_VERSION) + _string(_SPECIFICATION) + struct.pack("<II", _REVISION, len(arrays))
     pieces: list[bytes | memoryview] = [head]

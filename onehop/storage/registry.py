@@ -26,8 +26,8 @@ SEARCH = ".search.toml"
 GROUP = "onehop.models"
 DEFAULT = "en-de"
 _DEFAULTS = "defaults.json"  # in the user's folder
-Pair = tuple[str, str]
-Defaults = dict[str, Pair]  # name and languages of each, in the order of the choices
+_Pair = tuple[str, str]
+Defaults = dict[str, _Pair]  # name and languages of each, in the order of the choices
 PIVOT = "en"  # the language between two models
 SMALL = "-small"  # NAME-small is the fast form of NAME: it is never ambiguous with it
 Quality = Literal["best", "fast"]  # the model NAME, or NAME-small
@@ -114,7 +114,7 @@ def short_name(path: Path) -> str:
     return head.resolve().parent.name if head.name == MODEL else head.stem
 
 
-def translators() -> dict[str, Pair]:
+def translators() -> dict[str, _Pair]:
     """The languages of every installed model that translates, by its name."""
     return {name: label.pair for name, label in labels().items() if label.kind is None}
 
@@ -204,7 +204,7 @@ def _own_default() -> Path | None:
     return None
 
 
-def default_model(known: Mapping[str, Pair]) -> str | None:
+def default_model(known: Mapping[str, _Pair]) -> str | None:
     """The model where no language is named: the default that was chosen last, else en-de."""
     chosen = list(defaults().items())
     if chosen:
@@ -212,7 +212,7 @@ def default_model(known: Mapping[str, Pair]) -> str | None:
     return DEFAULT if DEFAULT in known else None
 
 
-def model_for(pair: Pair, known: Mapping[str, Pair]) -> str:
+def model_for(pair: _Pair, known: Mapping[str, _Pair]) -> str:
     """The name of the model for two languages: the only one, or the user's default."""
     names = [name for name, other in known.items() if other == pair]
     rivals = [name for name in names if name.removesuffix(SMALL) not in set(names) - {name}]

@@ -121,7 +121,7 @@ class Run:
         """Refuse to resume with other settings or data."""
         # A cosine schedule depends on the total number of steps.
         fixed = {"train.steps"} if settings.train.decay == "cosine" else set()
-        for name, (old, new) in differences(load_settings(str(self.path / "settings.toml")), settings).items():
+        for name, (old, new) in _differences(load_settings(str(self.path / "settings.toml")), settings).items():
             if name not in FREE_TO_CHANGE - fixed:
                 raise RunError(
                     f"{self.path} was started with {name} = {old}, but now it is {new}.",
@@ -302,7 +302,7 @@ def average(weights: Iterable[Arrays]) -> Arrays:
     return {name: (array / count).astype(np.float32) for name, array in sums.items()}
 
 
-def differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
+def _differences(old: Settings, new: Settings) -> dict[str, tuple[Any, Any]]:
     """Settings that are not the same, by their full name."""
     before, after = settings_to_dict(old), settings_to_dict(new)
     names = [(table, key) for table in after for key in before[table].keys() | after[table].keys()]

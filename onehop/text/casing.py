@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from onehop.text.language_id import base_language
 
-Span = tuple[int, int]
+_Span = tuple[int, int]
 
 _WORD = re.compile(r"[^\W\d_](?:[^\W\d_]|[\u0300-\u036f])*")  # an accent may be a separate combining character
 _MIN_LETTERS = 4  # shorter words, such as OK and USA, are left to the model
@@ -20,7 +20,7 @@ _BEFORE_NAME = re.compile(r"(?:New|Saint|San|Los|Las|North|South|East|West) [A-Z
 _DOTTED_I = ("tr", "az")  # languages in which I is the capital of ı, and İ that of i
 
 
-def in_capitals(text: str, protected: Sequence[Span] = ()) -> bool:
+def in_capitals(text: str, protected: Sequence[_Span] = ()) -> bool:
     """Whether a sentence is all or nearly all in capitals; words in the sorted spans `protected` do not count."""
     upper = sum(map(str.isupper, text))
     if upper < _MIN_LETTERS or (not protected and upper < sum(map(str.islower, text))):
@@ -29,7 +29,7 @@ def in_capitals(text: str, protected: Sequence[Span] = ()) -> bool:
     return len(letters) >= _MIN_LETTERS and sum(map(_is_lower, letters)) <= _MAX_LOWER_SHARE * len(letters)
 
 
-def to_ordinary_case(text: str, spell: Callable[[str], str], protected: Sequence[Span] = ()) -> str:
+def to_ordinary_case(text: str, spell: Callable[[str], str], protected: Sequence[_Span] = ()) -> str:
     """A sentence in capitals in ordinary case. `spell` spells its words; words with lowercase letters stay."""
 
     def change(word: re.Match[str]) -> str:
@@ -44,7 +44,7 @@ def to_ordinary_case(text: str, spell: Callable[[str], str], protected: Sequence
     return plain[: first.start()] + text[first.start()] + plain[first.start() + 1 :]
 
 
-def in_title_case(text: str, language: str, protected: Sequence[Span] = ()) -> bool:
+def in_title_case(text: str, language: str, protected: Sequence[_Span] = ()) -> bool:
     """Whether a text looks like a headline in Title Case: four words or more, no full stop, and capitals on most."""
     if text.rstrip().endswith(".") or base_language(language) in _CAPITALISED_NOUNS:
         return False
@@ -54,7 +54,7 @@ def in_title_case(text: str, language: str, protected: Sequence[Span] = ()) -> b
     return len(words) >= 4 and titled >= max(_MIN_TITLED, _MIN_TITLED_SHARE * len(longer))
 
 
-def to_sentence_case(text: str, encode: Callable[[str], list[int]], protected: Sequence[Span] = ()) -> str:
+def to_sentence_case(text: str, encode: Callable[[str], list[int]], protected: Sequence[_Span] = ()) -> str:
     """A headline in sentence case: lower case except for the first word and possible names.
 
     A word of the vocabulary gets its more frequent spelling there. Any other word, such as NATO and iPhone, keeps its
@@ -86,7 +86,7 @@ def spelling(word: str, encode: Callable[[str], list[int]], language: str = "") 
     return titled if len(ids[titled]) < len(ids[plain]) else plain
 
 
-def to_capitals(text: str, source: str, protected: Sequence[Span] = (), language: str = "") -> str:
+def to_capitals(text: str, source: str, protected: Sequence[_Span] = (), language: str = "") -> str:
     """A translation in capitals, except for words that have lowercase letters in the source too."""
     exempt = {word for word in _WORD.findall(source) if not _is_in_capitals(word)}
     return _map_words(text, lambda word: word[0] if word[0] in exempt else upper(word[0], language), protected)
@@ -106,7 +106,7 @@ def upper(text: str, language: str = "") -> str:
     return "".join("ẞ" if c == "ß" else c.upper() if len(c.upper()) == 1 else c for c in text)
 
 
-def _words(text: str, protected: Sequence[Span]) -> Iterator[re.Match[str]]:
+def _words(text: str, protected: Sequence[_Span]) -> Iterator[re.Match[str]]:
     """The words outside of the protected spans."""
     at = 0
     for begin, end in protected:
@@ -115,7 +115,7 @@ def _words(text: str, protected: Sequence[Span]) -> Iterator[re.Match[str]]:
     yield from _WORD.finditer(text, at)
 
 
-def _map_words(text: str, change: Callable[[re.Match[str]], str], protected: Sequence[Span]) -> str:
+def _map_words(text: str, change: Callable[[re.Match[str]], str], protected: Sequence[_Span]) -> str:
     """A text with each word outside of the protected spans changed."""
     parts, at = [], 0
     for word in _words(text, protected):

@@ -63,7 +63,7 @@ def test_a_stopped_preparation_resumes_with_the_same_result(stores, tmp_path):
     class Dying(LocalRunner):
         def map(self, task, items):
             for i, result in enumerate(super().map(task, items)):
-                if task.__name__ == "encode_part" and i == 2:
+                if task.__name__ == "_encode_part" and i == 2:
                     raise KeyboardInterrupt
                 yield result
 
