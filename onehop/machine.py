@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 MEMORY_IF_UNKNOWN = 4 << 30  # bytes
+_GLIBC_BLOCK = (32 << 20) - (64 << 10)  # glibc adapts to freed blocks of up to 32 MiB, its own header included
 
 
 def available_cores() -> int:
@@ -35,6 +36,16 @@ def page_cache_bytes(statistics: Path) -> int:
     """Bytes of the page cache of a control group, which the kernel frees when memory is needed."""
     lines = statistics.read_text().splitlines() if statistics.exists() else []
     return next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep up to 64 MiB of freed memory in each arena, for the next allocation.
+
+    Otherwise it returns memory to the kernel and faults it in again, page by page, in every batch of a small model. It
+    keeps twice the largest block that was allocated by mmap and freed, unless MALLOC_ variables set a limit. So one
+    such block is allocated and freed; its pages are never touched.
+    """
+    bytes(_GLIBC_BLOCK)
 
 
 def sync(path: Path) -> None:

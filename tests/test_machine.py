@@ -1,6 +1,11 @@
 """Available cores and memory, also on systems that do not report them."""
 
 import os
+import platform
+import subprocess
+import sys
+
+import pytest
 
 from onehop.machine import MEMORY_IF_UNKNOWN, available_cores, available_memory, page_cache_bytes, sync
 
@@ -37,3 +42,25 @@ def test_sync_does_not_open_folders_on_windows(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "name", "nt")
     monkeypatch.delattr(os, "open")
     sync(tmp_path)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_freed_memory_is_allocated_again_without_page_faults():
+    rounds = """
+import resource, sys
+from onehop.machine import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for _ in range(11):
+    blocks = [bytearray(8 << 20) for _ in range(3)]
+    del blocks
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    faults = {}
+    for name in ("keep", "default"):
+        command = [sys.executable, "-c", rounds, name]
+        printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        after = list(map(int, printed.split()))
+        faults[name] = after[-1] - after[0]
+    assert faults["keep"] < faults["default"] / 4

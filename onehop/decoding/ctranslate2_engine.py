@@ -15,7 +15,7 @@ import ctranslate2
 from onehop.decoding.engine import EngineName, SearchCancelled, Settled, batches_by_length, max_output_lengths
 from onehop.decoding.options import LONGEST_LOOP, Hypothesis, Ids, SearchOptions, for_one_best, loop_span
 from onehop.errors import SettingsError
-from onehop.machine import available_cores, omp_threads
+from onehop.machine import available_cores, keep_freed_memory, omp_threads
 from onehop.storage import cache, ctranslate2_format
 from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_label import describe
@@ -66,6 +66,7 @@ class Converted:
 
     def open(self, compute: Compute, workers: int) -> Any:
         """CTranslate2's translator. Each worker has one thread: threads that share a sentence wait too much."""
+        keep_freed_memory()
         return ctranslate2.Translator(
             str(self.folder or "onehop"),
             device="cpu",
