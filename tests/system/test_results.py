@@ -236,6 +236,18 @@ def test_bleu_against_speed_equals_the_raw_file():
     assert f"translates a file {tuned / seconds['onehop-small-greedy']:.1f} times as fast as CTranslate2" in shown
 
 
+def test_the_greedy_ratio_with_kept_memory_equals_the_raw_file():
+    turns = raw(f"en-de{SMALL}/decode_file_greedy.json")["turns"]
+    full, small = (
+        median(turn[name]["cpu_seconds"] for turn in turns) for name in ("onehop-greedy", "onehop-small-greedy")
+    )
+    shown = " ".join(page("translation-speed").split())
+    assert (
+        f"`en-de` takes {full:.1f} CPU seconds greedily and the small model {small:.1f}, {full / small:.1f} times less"
+        in shown
+    )
+
+
 def test_the_speed_of_fixed_lengths_equals_the_raw_file():
     columns = ["onehop int8", "CTranslate2 int8", "onehop float32", "CTranslate2 float32", "onehop torch"]
     rows = (
