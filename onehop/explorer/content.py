@@ -28,6 +28,7 @@ _REMEMBERED, _VARIANTS = 8, 32
 _MOST_SWEPT = 48  # maximum source tokens for which an exported file includes every head switched off
 _FEWEST_WORDS, _SURE = 3, 80.0  # below these words and percent, the language of a text is a guess
 _NEURONS = 8  # shown per position on the page
+_DECIDING = 4  # heads whose removal an exported file includes
 _OF_ATTENTION = ("q", "k", "v", "scores", "weights", "head_outputs")
 
 # Sentences offered for each source language; the page opens with the first.
@@ -209,22 +210,29 @@ class Explorer:
         return served_page({"backend": "live", **self.constant(), **other})
 
     def alone(self, text: str, edits: Sequence[str] = (), backend: Literal["export", "notebook"] = "export") -> str:
-        """The page in one file: one sentence, all offered edits, and the weights of the first head shown."""
+        """The page in one file: one sentence, all offered edits, and the weights of the first head shown.
+
+        The edits include each head without which the model would write another word.
+        """
         trace = self.traced(text, edits)
         first, blob = first_picture(trace)
         head = trace.header["aligner"]
+        heads = self.swept(text, edits, len(trace.header["source"]["ids"]))
+        offered = {**deciding_heads(trace.header["steps"], heads or []), **self.edits()}
         late = {
             "blob": blob,
-            "heads": self.swept(text, edits, len(trace.header["source"]["ids"])),
+            "heads": heads,
             "neurons": self.strongest_neurons(trace),
-            "variants": [self.variant_or_error(text, edit) for edit in self.edits()],
+            "variants": [self.variant_or_error(text, edit) for edit in offered],
             "weights": [
                 self.tracer.weights(role, layer, head["head"])
                 for role in ROLES
                 for layer in self.opening_layers(role, head["layer"])
             ],
         }
-        return page_alone({"backend": backend, **self.constant(), "trace": first}, late)
+        constant = self.constant()
+        constant["about"]["edits"] = [{"edits": [edit], "label": label} for edit, label in offered.items()]
+        return page_alone({"backend": backend, **constant, "trace": first}, late)
 
     def swept(self, text: str, edits: Sequence[str], length: int) -> list[Json] | None:
         """The effect of each head, for an exported file; None for a long text, which would take minutes."""
@@ -266,6 +274,26 @@ class Explorer:
             return self.variant(text, [edit])
         except OnehopError as e:
             return {"edits": [edit], "label": self.label([edit]), "error": str(e)}
+
+
+def deciding_heads(steps: Sequence[Json], heads: Sequence[Json]) -> dict[str, str]:
+    """Edits that switch off the strongest head of a piece, where another piece is then the first choice.
+
+    The strongest ones are first. `heads` are the effects of all heads, as `Explorer.heads` yields them.
+    """
+    names = {"encoder": "encoder self-attention", "decoder": "decoder self-attention", "cross": "cross-attention"}
+    found: dict[str, tuple[float, str]] = {}
+    for step, written in enumerate(steps):
+        effects = [(row[step], part, head) for part in heads for head, row in enumerate(part["effect"])]
+        if not effects or written["rank"]:
+            continue
+        effect, part, head = min(effects, key=lambda each: each[0])
+        role, layer = part["role"], part["layer"]
+        if part["top"][head][step][0][0] != written["chosen"]["token"]:
+            edit, label = f"head=off@{role}.{layer}.{head}", f"{names[role]}, layer {layer + 1}, head {head + 1} off"
+            found[edit] = min(found.get(edit, (0.0, label)), (effect, label))
+    strongest = sorted(found, key=lambda edit: found[edit])[:_DECIDING]
+    return {edit: found[edit][1] for edit in strongest}
 
 
 def first_picture(trace: Trace) -> tuple[Json, str]:

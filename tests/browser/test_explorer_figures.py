@@ -252,7 +252,7 @@ def test_tooltips_show_the_values_of_marks(fresh, tracer, trace):
     assert "component 1:" in tip(fresh, "#figure-projections svg >> nth=0", {"x": 2, "y": 10})
     assert "distance in words 64" in tip(fresh, "#figure-paths circle[data-x='64'] >> nth=2")
     small = tip(fresh, "#figure-heads [data-head='encoder.0.1'] img")
-    assert small.startswith("encoder self, layer 1, head 2: ")
+    assert small.startswith("encoder self-attention, layer 1, head 2: ")
     fresh.mouse.move(0, 0)
     expect(fresh.locator(".tip")).to_be_hidden()
 
@@ -341,12 +341,12 @@ def test_the_strongest_head_gets_a_switch_after_the_sweep(live):
     expect(switch).to_have_count(1)
     assert place.locator("input[type=checkbox]").count() in (before, before + 1)  # it may have been offered before
     switch.check()
-    expect(live.locator(".bar .edited")).to_have_text(f"edited: head=off@{strongest}")
+    expect(live.locator(".bar .edited")).to_have_attribute("data-edits", f"head=off@{strongest}")
 
 
 def test_a_first_edit_is_suggested(live):
-    figure(live, "breaking").locator("[data-preset]").click()
-    expect(live.locator(".bar .edited")).to_have_text("edited: positions=off")
+    figure(live, "breaking").locator("[data-preset=positions]").click()
+    expect(live.locator(".bar .edited")).to_have_text("edited: no positions")
     expect(figure(live, "breaking").locator("[data-preset]")).to_have_count(0)
 
 
@@ -355,7 +355,7 @@ def test_the_strongest_head_can_be_switched_off(live, tracer):
     place.locator("[data-start]").click()
     strongest = place.locator("[data-decides]").get_attribute("data-strongest")
     place.locator("[data-proof]").click()  # the edited trace resets the sweep, and its verdict goes
-    expect(live.locator(".bar .edited")).to_have_text(f"edited: head=off@{strongest}")
+    expect(live.locator(".bar .edited")).to_have_attribute("data-edits", f"head=off@{strongest}")
     settled(live)
     shown = live.evaluate("window.onehop.view().trace.json.target")
     edited = tracer.trace(TEXT, [f"head=off@{strongest}"]).header["target"]

@@ -302,8 +302,8 @@ def test_a_stops_text_and_mark_change_in_the_same_frame(fresh):
 def test_the_proof_switches_off_the_strongest_head(browser, address):
     """A link to the stop runs the sweep first, then translates without the head."""
     with opened(browser, f"{address}#tour.stop=13") as page:
-        expect(page.locator(".bar .edited")).to_have_text(re.compile(r"edited: head=off@\w+\.\d\.\d"))
-        edit = page.locator(".bar .edited").inner_text().removeprefix("edited: head=off@")
+        expect(page.locator(".bar .edited")).to_have_attribute("data-edits", re.compile(r"head=off@\w+\.\d\.\d"))
+        edit = page.locator(".bar .edited").get_attribute("data-edits").removeprefix("head=off@")
         page.keyboard.press("Escape")
         expect(page.locator(".bar .edited")).to_have_count(0)
         settled(page)

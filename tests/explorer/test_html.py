@@ -7,9 +7,7 @@ import re
 import numpy as np
 from page_data import HOSTILE, TEXT, data_of
 
-from onehop.explorer.content import (
-    is_shown,
-)
+from onehop.explorer.content import deciding_heads, is_shown
 from onehop.explorer.html import ALONE, WORKER, assets, data_script
 from onehop.interpret.trace_file import Trace, unpack
 
@@ -20,7 +18,9 @@ def test_an_exported_page_is_complete_and_sends_no_requests(explorer):
     assert data["backend"] == "export"
     trace = Trace.from_json(explorer.trace(TEXT))
     assert {key: value for key, value in data["trace"].items() if key not in ("tensors", "opening")} == trace.header
-    assert len(data_of(html, "variants")) == 12
+    offered = [entry["edits"] for entry in data["about"]["edits"]]
+    assert [variant["edits"] for variant in data_of(html, "variants")] == offered
+    assert offered[-12:] == [entry["edits"] for entry in explorer.about()["edits"]]
     layer, head = trace.header["aligner"]["layer"], trace.header["aligner"]["head"]
     held = {(w["role"], w["layer"], w["head"]) for w in data_of(html, "weights")}
     assert held >= {("encoder", 0, head), ("decoder", layer, head), ("cross", layer, head), ("cross", 0, head)}
@@ -35,6 +35,23 @@ def test_an_exported_page_is_complete_and_sends_no_requests(explorer):
     assert ALONE in html
     assert not re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?!data:)', html)
     assert "<!-- onehop:" not in html
+
+
+def test_an_exported_page_translates_without_the_head_that_decides():
+    """Of two heads that turn a piece the strongest counts; a piece that stays or was no first choice has none."""
+    steps = [{"rank": 0, "chosen": {"token": token}} for token in ("a", "b")] + [{"rank": 1, "chosen": {"token": "c"}}]
+    turned, kept = [["x", 0.5]], [["b", 0.5]]
+    heads = [
+        {"role": "encoder", "layer": 0, "effect": [[-1.0, 0.1, -9.0]], "top": [[turned, kept, turned]]},
+        {
+            "role": "cross",
+            "layer": 1,
+            "effect": [[0.2, -2.0, 0.0], [-3.0, 0.3, 0.0]],
+            "top": [[kept] * 3, [turned] * 3],
+        },
+    ]
+    assert deciding_heads(steps, heads) == {"head=off@cross.1.1": "cross-attention, layer 2, head 2 off"}
+    assert deciding_heads(steps, []) == {}
 
 
 def test_an_exported_page_starts_with_the_data_of_the_first_picture(explorer):

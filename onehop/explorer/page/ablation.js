@@ -83,3 +83,15 @@ export function sweepResult(view, step = null) {
 }
 
 export const headOffEdit = ({ role, layer, head }) => `head=off@${role}.${layer}.${head}`;
+
+/** Whether the page can translate with an edit: a server makes any, an exported file holds some. */
+export const canMake = ({ backend, about }, edit) =>
+  backend.kind === "live" || about.edits.some(({ edits }) => edits.includes(edit));
+
+/** A readable name of an edit: that of its switch if it has one. */
+export function editLabel({ about }, edit) {
+  const offered = about.edits.find(({ edits }) => edits.join() === edit);
+  if (offered) return offered.label;
+  const [, role, layer, head] = edit.match(/^head=off@(\w+)\.(\d+)\.(\d+)$/) ?? [];
+  return role ? `${headName({ role, layer: Number(layer), head: Number(head) })} off` : edit;
+}

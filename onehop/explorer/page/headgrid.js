@@ -4,10 +4,10 @@ import { html } from "onehop/vendor/lit-html.js";
 import { roving } from "onehop/controls.js";
 import { range } from "onehop/maths.js";
 import { ROLES } from "onehop/state.js";
-import { ROLE_NAMES } from "onehop/tensors.js";
+import { ATTENTION_NAMES, ROLE_NAMES } from "onehop/tensors.js";
 
 export const headName = ({ role, layer, head }) =>
-  `${ROLE_NAMES[role]}, layer ${layer + 1}, head ${head + 1}`;
+  `${ATTENTION_NAMES[role]}, layer ${layer + 1}, head ${head + 1}`;
 
 const allHeads = (trace) =>
   ROLES.flatMap((role) =>

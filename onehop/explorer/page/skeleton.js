@@ -1,6 +1,7 @@
 // The parts of the page around its figures: sections, the selection bar, the colophon, notices.
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
+import { editLabel } from "onehop/ablation.js";
 import { picker, segments, toggle } from "onehop/controls.js";
 import { contents, pageMap } from "onehop/map.js";
 import { range } from "onehop/maths.js";
@@ -74,7 +75,8 @@ export const skeleton = () =>
     <div id="tour"></div>`;
 
 /** The bar with the selection's controls. On a narrow screen a button opens them in a sheet. */
-export function bar({ selection, trace, backend, choose, dial, setDial }) {
+export function bar(view) {
+  const { selection, trace, backend, choose, dial, setDial } = view;
   const tokens = trace.queries(selection.role);
   const summary = TEXTS.bar.summary({
     role: ROLE_NAMES[selection.role],
@@ -103,7 +105,7 @@ export function bar({ selection, trace, backend, choose, dial, setDial }) {
       <summary>Map</summary>
       <nav aria-label="Map and contents">${pageMap(jump)}${contents(CHAPTERS, jump)}</nav>
     </details>
-    ${trace.edits.length ? html`<span class="edited">edited: ${trace.edits.join(", ")}</span> ${backend.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
+    ${trace.edits.length ? html`<span class="edited" data-edits=${trace.edits.join(" ")}>edited: ${trace.edits.map((edit) => editLabel(view, edit)).join(", ")}</span> ${backend.kind === "live" ? html`<button type="button" @click=${() => choose({ edits: [] })}>as trained</button>` : nothing}` : nothing}
   </div>`;
 }
 

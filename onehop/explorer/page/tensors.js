@@ -9,6 +9,12 @@ const PATHS = {
 };
 
 export const ROLE_NAMES = { encoder: "encoder self", decoder: "decoder self", cross: "cross" };
+/** The names in sentences. */
+export const ATTENTION_NAMES = {
+  encoder: "encoder self-attention",
+  decoder: "decoder self-attention",
+  cross: "cross-attention",
+};
 
 export function float16ToNumber(bits) {
   const sign = bits & 0x8000 ? -1 : 1;

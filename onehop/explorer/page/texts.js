@@ -125,12 +125,12 @@ export const TEXTS = {
     steps: (word, steps) => `word ${word}: ${steps} ${steps === 1 ? "step" : "steps"} from word 1`,
   },
   breaking: {
-    headOnShow: "the head on show off",
-    onlyHeadOnShow: "only the head on show, in its attention",
+    headOnShow: "the selected head off",
+    onlyHeadOnShow: "only the selected head, in its attention",
     strongest: (head) => `the strongest head off: ${head}`,
-    off: (head) => `${head} off`,
-    nothing: "Nothing is broken. Throw a switch, or start with this one:",
+    nothing: "Nothing is broken. Throw a switch, or start with one of these:",
     preset: "take the positions away",
+    presetHead: "switch off the strongest head",
     why: {
       "scale=off":
         "Undivided scores are far apart, so each head puts nearly all its weight on one word and hears nobody else.",
@@ -229,7 +229,7 @@ export const TEXTS = {
     more: "more probable without it",
     ring: "A ring marks the strongest; shades follow the square root",
     answers: { one: "one head", several: "several heads", none: "no single head" },
-    decides: (head, word) => html`<strong>${head}</strong> decides ${quoted(word)}.`,
+    decides: (head, word) => html`One head decides ${quoted(word)}: <strong>${head}</strong>.`,
     strongest: (head, word) => html`The strongest for ${quoted(word)} is <strong>${head}</strong>.`,
     falls: (before, after) =>
       html`Without it the word's probability goes from ${before} to <strong>${after}</strong>, and`,
@@ -238,7 +238,9 @@ export const TEXTS = {
     notFirst:
       "The word was not the model's first choice here; the beam preferred it for what follows.",
     flipping: (count, heads, alone) =>
-      `${count} of ${heads} heads turn the choice when they alone are off${alone ? ", the others by far less" : ""}.`,
+      alone
+        ? `Of the other ${heads - 1} heads, ${count - 1} also turn the choice when they alone are off, each with less than half this effect.`
+        : `${count} of ${heads} heads turn the choice when they alone are off.`,
     noOther: (heads) => `No other of the ${heads} heads turns the choice.`,
     noneTurns: (heads) =>
       `None of the ${heads} heads turns the choice alone: the word has more than one support.`,

@@ -1,13 +1,13 @@
 // The tour: stops with a selection and a sentence or two, driven by the arrow keys. It can be used as a talk.
 
 import { html, nothing, render } from "onehop/vendor/lit-html.js";
-import { headOffEdit, sweepResult } from "onehop/ablation.js";
+import { canMake, headOffEdit, sweepResult } from "onehop/ablation.js";
 import { argmax } from "onehop/maths.js";
 import { playFigure, stopPlaying } from "onehop/player.js";
 import { factsOf } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
 import { backend, choose, store } from "onehop/session.js";
-import { alignedSource, openingStep } from "onehop/verdict.js";
+import { alignedSource, openingStep, pronounVerdict } from "onehop/verdict.js";
 import { TEXTS } from "onehop/texts.js";
 import { currentView } from "onehop/view.js";
 import { startSweep } from "onehop/requests.js";
@@ -81,9 +81,31 @@ const STOPS = [
   { target: "claims", select: selectWordInQuestion },
 ];
 
-/** The edits of the proof: the strongest head off. An exported file holds other edits. */
-const proofEdits = () =>
-  backend.kind === "live" ? [headOffEdit(baseline.strongest)] : ["positions=off"];
+const strongestOff = () => headOffEdit(baseline.strongest);
+
+/** The edits of the proof: the strongest head off. A file of a word that no head turns holds other edits. */
+const proofEdits = () => [
+  canMake({ backend, about: backend.data.about }, strongestOff())
+    ? strongestOff()
+    : "positions=off",
+];
+
+/** The translation without the strongest head. A server makes it the page's own; a file has recorded it. */
+function proof(view) {
+  if (!hasBaseline(view) || !canMake(view, strongestOff())) return {};
+  if (view.backend.kind === "live")
+    return { canProve: true, now: view.trace.target.text.trim(), busy: store.value.busy };
+  const { value } = view.resource(`variant ${view.base.source.text} ${strongestOff()}`, () =>
+    view.backend.variant(view.base.source.text, [strongestOff()]),
+  );
+  if (!value?.target) return { canProve: !value?.error, busy: true };
+  const { source, model } = view.base;
+  return {
+    canProve: true,
+    now: value.target.text.trim(),
+    verdict: pronounVerdict({ source, model, target: value.target }, view.measured),
+  };
+}
 
 const currentStop = () => {
   const stop = Number(store.value.selection.dials[DIAL]);
@@ -183,8 +205,7 @@ export function drawTour() {
     sweep: view.sweep,
     finding: hasBaseline(view) ? T.finding(baseline) : null,
     base: view.base.target.text.trim(),
-    now: view.trace.target.text.trim(),
-    busy: store.value.busy,
+    ...(STOPS[index].target === "figure-breaking" ? proof(view) : {}),
   };
   render(panel(index, T.stops[index](facts)), container);
   if (STOPS[index].highlight && hasBaseline(view) && scrolledStop !== index) {

@@ -1,6 +1,6 @@
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { toggle } from "onehop/controls.js";
-import { headOffEdit, sweepResult } from "onehop/ablation.js";
+import { canMake, editLabel, headOffEdit, sweepResult } from "onehop/ablation.js";
 import { traceCode } from "onehop/frame.js";
 import {
   alignedGlosses,
@@ -28,29 +28,34 @@ const PRESET = "positions=off";
 const editKey = (edits) => edits.join(" ");
 const has = (view, edits) => edits.every((e) => view.selection.edits.includes(e));
 
-/** The edits with a switch. With a server these include the selected head's. */
+/** The edits with a switch. */
 function availableEdits(view) {
-  if (view.backend.kind !== "live") return view.about.edits;
-  const { role, layer, head } = view.selection;
-  const at = `${role}.${layer}.${head}`;
-  const headEdits = [
-    { edits: [`head=off@${at}`], label: T.headOnShow },
-    { edits: [`head=only@${at}`], label: T.onlyHeadOnShow },
-  ];
-  const sweep = sweepResult(view, openingStep(view.trace, view.measured));
-  const strongest = sweep
-    ? [{ edits: [headOffEdit(sweep.strongest)], label: T.strongest(headName(sweep.strongest)) }]
-    : [];
-  const offered = [...strongest, ...view.about.edits, ...headEdits];
+  const strongest = strongestOff(view);
+  const offered = [...(strongest ? [strongest] : []), ...view.about.edits, ...selectedHead(view)];
   const first = (offer, i) =>
     offered.findIndex((o) => editKey(o.edits) === editKey(offer.edits)) === i;
   return offered.filter(first);
 }
 
-/** The label of an edit that has no switch of its own. */
-function labelOf(edit) {
-  const [, role, layer, head] = edit.match(/^head=off@(\w+)\.(\d+)\.(\d+)$/) ?? [];
-  return role ? T.off(headName({ role, layer: Number(layer), head: Number(head) })) : edit;
+/** The switch of the head that the sweep has named, if the page can translate without it. */
+function strongestOff(view) {
+  const sweep = sweepResult(view, openingStep(view.trace, view.measured));
+  if (!sweep || !canMake(view, headOffEdit(sweep.strongest))) return null;
+  return {
+    edits: [headOffEdit(sweep.strongest)],
+    label: T.strongest(headName(sweep.strongest)),
+  };
+}
+
+/** The switches of the selected head, which need a server. */
+function selectedHead(view) {
+  if (view.backend.kind !== "live") return [];
+  const { role, layer, head } = view.selection;
+  const at = `${role}.${layer}.${head}`;
+  return [
+    { edits: [`head=off@${at}`], label: T.headOnShow },
+    { edits: [`head=only@${at}`], label: T.onlyHeadOnShow },
+  ];
 }
 
 /** The model of an exported file may have been edited. */
@@ -72,7 +77,7 @@ function switches(view) {
   const known = new Set(offered.flatMap((o) => o.edits));
   const foreign = view.selection.edits
     .filter((e) => !known.has(e))
-    .map((e) => ({ edits: [e], label: labelOf(e) }));
+    .map((e) => ({ edits: [e], label: editLabel(view, e) }));
   return html`<div
     class="columns"
     style="gap:.35rem 1.6rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,16rem),1fr));font:.95rem var(--sans)"
@@ -151,12 +156,22 @@ const meanProbability = (steps) =>
     average probability of a written piece: ${number(mean(steps.map((s) => s.chosen.p)), 3)}
   </p>`;
 
-/** A first edit to try, with an effect that needs no knowledge of the language. */
+/** First edits to try: the strongest head, and one with an effect that needs no knowledge of the language. */
 function nothingBroken(view) {
-  const offer = view.about.edits.find((o) => editKey(o.edits) === PRESET);
+  const preset = (offer, text, name) =>
+    offer
+      ? html`<button
+          type="button"
+          data-preset=${name}
+          @click=${() => toggleEdit(view, offer, true)}
+        >
+          ${text}
+        </button>`
+      : nothing;
+  const positions = view.about.edits.find((o) => editKey(o.edits) === PRESET);
   return html`<p class="reading">
-    ${T.nothing}
-    ${offer ? html`<button type="button" data-preset @click=${() => toggleEdit(view, offer, true)}>${T.preset}</button>` : nothing}
+    ${T.nothing} ${preset(strongestOff(view), T.presetHead, "head")}
+    ${preset(positions, T.preset, "positions")}
   </p>`;
 }
 

@@ -3,6 +3,7 @@ import { tint } from "onehop/colour.js";
 import { bars, folded, segments, wordPicker } from "onehop/controls.js";
 import {
   TOP_HEADS,
+  canMake,
   headEffects,
   headOffEdit,
   sortedByEffect,
@@ -12,6 +13,7 @@ import {
 import { traceCode } from "onehop/frame.js";
 import { headGrid, headName } from "onehop/headgrid.js";
 import { argmax, maxOf } from "onehop/maths.js";
+import { scrollTo } from "onehop/scrolling.js";
 import { number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 import { joinPieces } from "onehop/words.js";
@@ -122,6 +124,13 @@ function verdict(view) {
     ${strongestHead(view, strongest, view.narrow ? html`<p class="reading">${rest(result)}</p>` : nothing)}`;
 }
 
+/** Translate without a head. In a file only the figure that breaks the model shows it, so the page goes there. */
+function prove(view, edit) {
+  const isLive = view.backend.kind === "live";
+  view.changeEdits((edits) => (isLive ? [...new Set([...edits, edit])] : [edit]));
+  if (!isLive) scrollTo(document.getElementById("figure-breaking"));
+}
+
 /** The strongest head's attention, and a button that translates without it. */
 function strongestHead(view, strongest, others) {
   const keys = view.trace.keys(strongest.role);
@@ -146,7 +155,7 @@ function strongestHead(view, strongest, others) {
       >
         ${T.show}
       </button>
-      ${view.backend.kind === "live" ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => view.changeEdits((edits) => [...new Set([...edits, edit])])}>${T.proof}</button>` : nothing}
+      ${canMake(view, edit) ? html`<button type="button" class="primary" data-proof ?disabled=${off} @click=${() => prove(view, edit)}>${T.proof}</button>` : nothing}
     </div>`;
 }
 

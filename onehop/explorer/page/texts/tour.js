@@ -56,10 +56,10 @@ const judgement = ({ verdict }) =>
     : "";
 
 const proof = (f) => {
-  if (!f.live)
-    return html`This file cannot switch off any head, so here the positions are gone: read what
-      becomes of the sentence. <code>onehop explore</code> can do the rest.`;
   if (!f.finding) return sweeping(f);
+  if (!f.canProve)
+    return html`This file cannot switch off ${f.finding.head}, so here the positions are gone: read
+      what becomes of the sentence. <code>onehop explore</code> can do the rest.`;
   if (f.busy) return html`The model translates again without ${f.finding.head} …`;
   return f.base === f.now
     ? html`Without ${f.finding.head} the model still writes the same. One head was not enough: the
