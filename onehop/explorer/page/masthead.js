@@ -9,7 +9,7 @@ import { changedWords } from "onehop/figures/breaking.js";
 import { glossLine, glossedSide, glossedText, groupsOf, traceGlosses } from "onehop/gloss.js";
 import { factsOf } from "onehop/chapters.js";
 import { leastCertain, pronounVerdict } from "onehop/verdict.js";
-import { beginsWord, number, percent, piece, power } from "onehop/format.js";
+import { CONTINUED, beginsWord, number, percent, piece, power } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 import { joinPieces as writtenOf } from "onehop/words.js";
 
@@ -27,6 +27,15 @@ function attentionShades({ trace, cursor }) {
       ? Array.from(weights.at({ head, query: cursor.index }))
       : range(trace.steps.length).map((query) => weights.at({ head, query, key: cursor.index }));
   return { raw, shown: raw.map((w) => w / (Math.max(...raw) || 1)) };
+}
+
+const languageOf = ({ trace }, side) => trace.model[side] ?? (side === "source" ? "en" : "de");
+const nameOf = (code) => new Intl.DisplayNames("en", { type: "language" }).of(code);
+
+/** The language of a side. If the translation has glosses below it, the label says so. */
+function sideLabel(view, side) {
+  const language = nameOf(languageOf(view, side));
+  return glossedSide(view.trace) === side ? T.glossed(language) : language;
 }
 
 /** One side of the translation with selectable pieces; those of the other side are shaded by attention. */
@@ -58,23 +67,24 @@ function line(view, side, tokens, label, wrong = null) {
     >
       <bdi>${shownPiece(token)}</bdi>
     </button>`;
-  return html`<div
-    class="line ${side}"
-    lang=${view.trace.model[side] ?? (side === "source" ? "en" : "de")}
-    role="radiogroup"
-    aria-label=${label}
-    data-roving
-    @mouseleave=${() => view.previewWord(null)}
-  >
-    ${words.map(
-      ({ group, ...gloss }, n) =>
-        html`${n ? " " : ""}<span class="word"
-            ><span>${group.map((i) => button(tokens[i], i))}</span>${
-              isGlossed ? glossLine(gloss) : nothing
-            }</span
-          >`,
-    )}
-  </div>`;
+  return html`<p class="side">${sideLabel(view, side)}</p>
+    <div
+      class="line ${side}"
+      lang=${languageOf(view, side)}
+      role="radiogroup"
+      aria-label=${label}
+      data-roving
+      @mouseleave=${() => view.previewWord(null)}
+    >
+      ${words.map(
+        ({ group, ...gloss }, n) =>
+          html`${n ? " " : ""}<span class="word"
+              ><span>${group.map((i) => button(tokens[i], i))}</span>${
+                isGlossed ? glossLine(gloss) : nothing
+              }</span
+            >`,
+      )}
+    </div>`;
 }
 
 /** Whether the translation is right if that is known, else where the model was least certain. */
@@ -84,7 +94,7 @@ function judgement(view) {
     const { top } = view.trace.steps[verdict.step];
     const chance = (pronoun) => {
       const p = top.find((c) => piece(c.token) === pronoun)?.p;
-      return p === undefined ? "" : ` (${percent(p, 0)})`;
+      return p === undefined ? "" : percent(p, 0);
     };
     const neededChance = verdict.right ? "" : chance(verdict.needed);
     return html`<p class="judged" data-verdict=${verdict.right ? "right" : "wrong"}>
@@ -92,28 +102,33 @@ function judgement(view) {
         >${verdict.right ? T.right : T.wrong}</span
       >
       ${T.judged({ ...verdict, neededChance, writtenChance: chance(verdict.written) })}
-      ${ablationLinks(verdict.right ? T.whoDecided : T.whoDecidedWrongly)}
+      ${missedByModel(view) ? confidence(view.trace, T.unnoticed) : nothing}
     </p>`;
   }
   const uncertain = leastCertain(view.trace);
   return html`<p class="judged" data-verdict="unknown">
     <span class="verdict">${T.unjudged}</span> ${T.nobody}
-    ${uncertain ? html`${T.doubt({ first: piece(uncertain.first.token), firstChance: percent(uncertain.first.p, 0), second: piece(uncertain.second.token), secondChance: percent(uncertain.second.p, 0) })} ${ablationLinks(T.whoDecided)}` : nothing}
+    ${uncertain ? html`${T.doubt({ first: piece(uncertain.first.token), firstChance: percent(uncertain.first.p, 0), second: piece(uncertain.second.token), secondChance: percent(uncertain.second.p, 0) })}` : nothing}
   </p>`;
 }
 
 const jump = (figure, text) => html`<a href="#${figure}" data-jump=${figure}>${text}</a>`;
 /** Links to the two figures that can answer the question. */
 const ablationLinks = (text) =>
-  html`${jump("figure-decides", text)} · ${jump("figure-breaking", T.breakIt)}`;
+  html`<p class="next">${jump("figure-decides", text)} ${jump("figure-breaking", T.breakIt)}</p>`;
 
+/** Marks of the tokenizer are small: the end of a text, a lone space, the later bytes of a character. */
 const shownPiece = (token) =>
-  /^<\/?s>$/.test(token) ? html`<small class="end">${token}</small>` : piece(token);
+  /^<\/?s>$/.test(token) || token === CONTINUED || piece(token) === "␣"
+    ? html`<small class="end">${piece(token)}</small>`
+    : piece(token);
 
 function meta(view) {
   const { trace, check } = view;
   const fast = trace.json.fast;
+  const { layer, head, share } = trace.aligner;
   return html`<p class="meta">
+    <span>${T.aligner({ layer: layer + 1, head: head + 1, share: percent(share, 0) })}</span>
     <span
       >${trace.model.name} · ${trace.settings.n_encoder_layers}+${trace.settings.n_decoder_layers}
       layers, ${trace.heads} heads</span
@@ -134,11 +149,7 @@ function meta(view) {
 
 function sentenceForm(view) {
   const { backend, busy } = view;
-  if (backend.kind !== "live")
-    return html`<p class="reading" style="margin:0 0 .4rem">
-      This copy holds one sentence and works without a network. <code>onehop explore</code> opens
-      any other.
-    </p>`;
+  if (backend.kind !== "live") return nothing;
   const submit = (event) => {
     event.preventDefault();
     view.ask(event.target.elements.sentence.value);
@@ -188,27 +199,26 @@ function languageHint({ json }) {
 }
 
 /** The estimated probability that the translation is good, if an estimate was fitted for the model. */
-function confidence({ json }) {
+function confidence({ json }, text = T.confidence) {
   const estimate = json.confidence;
   if (!estimate) return nothing;
-  return html`<p
-    class="judged"
-    data-confidence=${estimate.value}
-    data-doubtful=${estimate.doubtful}
-  >
+  return html`<span data-confidence=${estimate.value} data-doubtful=${estimate.doubtful}>
     ${estimate.doubtful ? html`<span class="verdict no">${T.doubtful}</span>` : nothing}
-    ${T.confidence(percent(estimate.value, 0))}
-  </p>`;
+    ${text(percent(estimate.value, 0))}
+  </span>`;
 }
 
+const isDoubtful = ({ trace }) => trace.json.confidence?.doubtful ?? false;
+
+/** Whether the pronoun is wrong and the model's own probabilities do not show it. */
+const missedByModel = (view) =>
+  pronounVerdict(view.trace, view.measured)?.right === false && !isDoubtful(view);
+
 /** What the shades mean, in a sentence. */
-function legend({ trace, cursor }) {
-  const { layer, head, share } = trace.aligner;
-  const where = T.aligner({ layer: layer + 1, head: head + 1, share: percent(share, 0) });
-  return cursor.side === "target"
-    ? T.lookedFrom(piece(trace.target.output_tokens[cursor.index]), where)
-    : T.lookedAt(piece(trace.source.tokens[cursor.index]), where);
-}
+const legend = ({ trace, cursor }) =>
+  cursor.side === "target"
+    ? T.lookedFrom(piece(trace.target.output_tokens[cursor.index]))
+    : T.lookedAt(piece(trace.source.tokens[cursor.index]));
 
 export function masthead(view) {
   const { trace } = view;
@@ -226,12 +236,14 @@ export function masthead(view) {
       </button>
     </div>
     <h1>${word ? T.headline(word) : T.noHeadline}</h1>
-    <p class="lead">${T.lead}</p>
+    <p class="lead">
+      ${T.lead({ source: nameOf(languageOf(view, "source")), target: nameOf(languageOf(view, "target")), right: verdict?.right, word })}
+    </p>
     <p class="begin">
       <button type="button" class="primary" data-begin-tour>${T.tour}</button>
       <span>${T.tourKey(TEXTS.tour.stops.length)}</span>
     </p>
-    ${sentenceForm(view)} ${comparisonForm(view)}
+    ${sentenceForm(view)}
     ${view.error ? html`<div class="error" role="alert"><p>${view.error}</p></div>` : nothing}
     <section
       class="answer"
@@ -244,8 +256,14 @@ export function masthead(view) {
       ${line(view, "target", trace.target.output_tokens, T.translation, verdict && !verdict.right ? verdict.step : null)}
       ${view.other ? otherLine(view) : nothing} ${languageHint(trace)}
       ${hasText ? judgement(view) : html`<p class="reading">${T.wroteNothing}</p>`}
-      ${confidence(trace)}
+      ${isDoubtful(view) ? html`<p class="judged">${confidence(trace)}</p>` : nothing}
+      ${word ? ablationLinks(verdict?.right === false ? T.whoDecidedWrongly : T.whoDecided) : nothing}
       <p class="reading shades">${legend(view)} ${T.endMark}</p>
-      ${meta(view)}
-    </section>`;
+      <details class="run">
+        <summary>${T.about}</summary>
+        ${isDoubtful(view) || missedByModel(view) ? nothing : html`<p>${confidence(trace)}</p>`}
+        ${meta(view)}
+      </details>
+    </section>
+    ${view.backend.kind === "live" ? comparisonForm(view) : html`<p class="reading alone">${T.alone}</p>`}`;
 }

@@ -61,40 +61,60 @@ export const TEXTS = {
   recordedScore: (model, right, all) =>
     `Of ${all} recorded sentences the model ${model} gets ${right} right.`,
   opening: {
-    eyebrow: "One hop: the Transformer, watched from inside",
-    headline: (word) => html`Who told it to write ${quoted(word)}?`,
-    noHeadline: "One hop from any word to any other",
-    lead: "A model has translated a sentence. Every number on the way is here, and a switch for each of its parts. Find out who decided that word, and which popular explanations hold for a real model.",
+    eyebrow: "onehop: inside a Transformer",
+    headline: (word) => html`Who told the model to write ${quoted(word)}?`,
+    noHeadline: "Look inside a Transformer",
+    lead: ({ source, target, right, word }) =>
+      `A Transformer read this ${source} sentence and wrote the ${target} one${
+        right === undefined
+          ? ""
+          : right
+            ? ", with the right word for “it”"
+            : ", with a wrong word in it"
+      }. See every number it computed, switch off its parts, and ${
+        !word
+          ? "see what each does"
+          : right === false
+            ? "find the one that made the mistake"
+            : "find the one that decided"
+      }.`,
+    about: "About this translation",
+    alone: html`This file holds one sentence and works without a network. To look inside a sentence
+      of your own, run <code>onehop explore</code>.`,
+    glossed: (language) => `${language}, with the matching English words below`,
     theme: { dark: "light theme", light: "dark theme" }, // what the button leads to
     tour: "Take the tour",
-    tourKey: (stops) => `or press t: ${stops} stops, by arrow keys`,
+    tourKey: (stops) => `${stops} short stops. Press t to start, then the arrow keys.`,
     right: "right",
     wrong: "wrong",
     unjudged: "not judged",
     doubtful: "doubtful",
     confidence: (chance) =>
-      `Judging by its own probabilities, the model is ${chance} sure that the whole translation is good.`,
-    judged: ({ english, german, needed, neededChance, written, writtenChance }) =>
-      html`“It” is the ${english}, in German <i lang="de">${german}</i>, so “it” must become
-        <strong lang="de">${needed}</strong>${neededChance}. The model wrote
-        <strong lang="de">${written}</strong>${writtenChance}.`,
-    nobody: "Nobody has judged this translation.",
+      `Chance that the whole translation is good, estimated from the model's own probabilities: ${chance}.`,
+    unnoticed: (chance) =>
+      `It did not notice: its own probabilities give the whole translation a ${chance} chance of being good.`,
+    judged: ({ english, german, right, needed, neededChance, written, writtenChance }) =>
+      html`“It” means the ${english}, in German <i lang="de">${german}</i>, so “it” must become
+        <strong lang="de">${needed}</strong>. The model wrote
+        <strong lang="de">${written}</strong
+        >${writtenChance && `, with a probability of ${writtenChance}`}${!right && neededChance && html`; <strong lang="de">${needed}</strong> had ${neededChance}`}.`,
+    nobody: "No reference says whether this translation is right.",
     doubt: ({ first, firstChance, second, secondChance }) =>
-      html`The model hesitated most at ${strongly(first)} (${firstChance}), before ${quoted(second)}
-      (${secondChance}).`,
+      html`The model hesitated most at ${strongly(first)}, with a probability of ${firstChance};
+      ${quoted(second)} had ${secondChance}.`,
     whoDecided: "Which head decided that?",
     whoDecidedWrongly: "Which head made this mistake?",
-    breakIt: "Break the model and read what comes out",
+    breakIt: "Break the model and read what it writes",
     language: (read, reads) =>
       `This looks like ${read}, and the model was trained to read ${reads}. What follows may be nonsense.`,
     wroteNothing: "The model wrote nothing and ended the sentence.",
     aligner: ({ layer, head, share }) =>
-      `cross-attention, layer ${layer}, head ${head}, the head that aligns best here (${share} of its weight on the aligned word)`,
-    lookedFrom: (word, where) =>
-      html`Shaded: where the translation looked while it wrote ${quoted(word)}: ${where}.`,
-    lookedAt: (word, where) =>
-      html`Shaded: the written pieces that looked at ${quoted(word)}: ${where}.`,
-    endMark: "</s> marks the end. Point at any piece.",
+      `shades: cross-attention, layer ${layer}, head ${head}, which aligns best here (${share} of its weight on the aligned word)`,
+    lookedFrom: (word) =>
+      html`Shaded: where one of the model's heads looked while it wrote ${quoted(word)}.`,
+    lookedAt: (word) =>
+      html`Shaded: the written words at which one of the model's heads looked at ${quoted(word)}.`,
+    endMark: "Point at any word to see where it looked. </s> marks the end.",
     sentence: "The sentence; choose a piece to see what looked at it",
     translation: "The translation; choose a piece to see where it looked",
   },
