@@ -1,5 +1,6 @@
 """The essay, its verdicts, the tour, the glosses and the animations agree with the measurements."""
 
+import json
 import re
 
 import numpy as np
@@ -144,6 +145,29 @@ def test_the_claim_about_word_order_is_measured_when_the_reader_asks(live, trace
     expect(claim(live, "order")).not_to_contain_text("translating")
     changed = tracer.variant(TEXT, ["positions=off"])["target"]["text"] != tracer.trace(TEXT).text
     expect(claim(live, "order")).to_have_attribute("data-answer", "yes" if changed else "no")
+
+
+def test_a_look_at_the_first_token_or_the_end_mark_is_no_job(page, measured):
+    """The claim about jobs counts the heads that follow another pattern, and the resting ones apart."""
+
+    def following(patterns):
+        return {
+            (p["role"], layer, head)
+            for p in patterns
+            for layer, shares in enumerate(p["all"])
+            for head, share in enumerate(shares)
+            if share >= 0.8
+        }
+
+    patterns = json.loads((measured / "patterns.json").read_text(encoding="utf-8"))["patterns"]
+    busy = following([p for p in patterns if p["name"] not in ("first token", "end mark")])
+    resting = following(patterns) - busy
+    heads = sum(sum(map(len, p["all"])) for p in {p["role"]: p for p in patterns}.values())
+    told = claim(page, "jobs")
+    expect(told).to_contain_text(f"{len(busy)} of {heads} self-attention heads")
+    expect(told).to_contain_text(f"Another {len(resting)} only look")
+    answer = "yes" if len(busy) > heads / 2 else "partly" if len(busy) > heads / 4 else "no"
+    expect(told).to_have_attribute("data-answer", answer)
 
 
 def test_a_claim_without_measurement_has_no_verdict(page):

@@ -63,8 +63,8 @@ export const CLAIMS = {
   jobs: {
     from: "recorded",
     statement: "each head has a job of its own.",
-    evidence: (known, all, patterns) =>
-      `${known} of ${all} self-attention heads follow one of ${patterns} nameable patterns in at least four sentences of five. What the others do has no name here.`,
+    evidence: (known, all, resting) =>
+      `${known} of ${all} self-attention heads follow a pattern that one can name, in at least four sentences of five. Another ${resting} only look at the first token or the end mark.`,
   },
   coreference: {
     from: "recorded",
@@ -87,8 +87,14 @@ export const CLAIMS = {
         ? html`No head alone turns ${quoted(text)} into another word. The strongest is ${head}:
           ${before} becomes ${after}.`
         : html`Without ${head} the probability of ${quoted(text)} falls from ${before} to ${after},
-          and the first choice is ${quoted(instead)} (${chance}). Of ${all} heads, ${flipping}
-          ${flipping === 1 ? "changes" : "change"} the first choice when switched off alone.`,
+          and the first choice is ${quoted(instead)} (${chance}).
+          ${
+            answer === "one" && flipping > 1
+              ? html`Of the other ${all - 1} heads, ${flipping - 1} also
+                ${flipping === 2 ? "changes" : "change"} it, each with less than half the effect.`
+              : html`Of ${all} heads, ${flipping} ${flipping === 1 ? "changes" : "change"} it when
+                switched off alone.`
+          }`,
   },
   spare: {
     from: "recorded",
@@ -130,7 +136,11 @@ export const CLAIMS = {
     from: "live",
     statement: "the likeliest next word is not always the right one to take.",
     evidence: (against, steps, beam) =>
-      `The search kept ${counted(beam, "hypothesis", "hypotheses")}. Of ${counted(steps, "written piece")}, ${counted(against, "was", "were")} not the likeliest at that step.`,
+      `The search kept ${counted(beam, "hypothesis", "hypotheses")}. ${
+        against
+          ? `Of ${counted(steps, "written piece")}, ${counted(against, "was", "were")} not the likeliest at that step.`
+          : `Each of the ${steps} written pieces was the likeliest at its step.`
+      }`,
   },
   warmup: {
     from: "recorded",
