@@ -317,7 +317,8 @@ def test_the_cosine_of_pronoun_and_noun_embeddings_is_shown(page, trace):
             const place = document.createElement("div");
             render(draw({ ...view, measured }), place);
             const { noun: cosine, nearest } = place.querySelector("[data-noun]").dataset;
-            return [pronoun, { noun, cosine: Number(cosine), nearest: Number(nearest) }];
+            const pair = place.querySelectorAll("[data-pair]").length;
+            return [pronoun, { noun, cosine: Number(cosine), nearest: Number(nearest), pair }];
         }""",
         TEXT,
     )
@@ -325,3 +326,4 @@ def test_the_cosine_of_pronoun_and_noun_embeddings_is_shown(page, trace):
     cosines = vectors @ vectors[pronoun] / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(vectors[pronoun]))
     assert told["cosine"] == pytest.approx(cosines[told["noun"]], abs=2e-3)
     assert cosines[told["nearest"]] >= told["cosine"] - 2e-3
+    assert told["pair"] == 1  # the picture shows both, on whichever side the cursor is

@@ -215,6 +215,8 @@ export const TEXTS = {
     pre: "No norm stands in the stream, so it grows with what flows in.",
     tip: (layer, name, stream, added, cosine) =>
       `layer ${layer}, ${name}: adds ${added} to a stream of ${stream}, cosine ${cosine}`,
+    inLayer: (layer, added) =>
+      `In layer ${layer}, ${added.map(([name, share, cosine], i) => `${name} adds ${share}${i ? "" : " of the stream's length"} (cosine ${cosine})`).join(", ")}.`,
     adds: (added, stream, narrow) =>
       narrow ? `+${added} to ${stream}` : `adds ${added} to ${stream}`,
   },
@@ -235,8 +237,7 @@ export const TEXTS = {
     cancel: "Cancel",
     progress: (done, total) => `${done} of ${total} attentions`,
     byLook: (source) =>
-      html`By look: the largest weight of the row that writes the word (encoder: of
-      ${quoted(source)})`,
+      html`By look: the largest weight while the word is written (encoder: from ${quoted(source)})`,
     byEffect: "By effect: what the word loses when the head is off",
     byEffectShort: "What the word loses without the head",
     grids: { look: "by look", effect: "by effect" },
@@ -245,8 +246,8 @@ export const TEXTS = {
     effectLabel: "All heads by their effect on the word",
     look: (share, key) => `${share} on “${key}”`,
     effect: (effect, piece, chance) => `${effect} without it, then “${piece}” ${chance}`,
-    less: (most) => `less probable without it, at most by ${most}`,
-    more: "more probable without it",
+    less: (most) => `log-probability falls without it, at most by ${most}`,
+    more: "rises without it",
     ring: "A ring marks the strongest; shades follow the square root",
     answers: { one: "one head", several: "several heads", none: "no single head" },
     decides: (head, word) => html`One head decides ${quoted(word)}: <strong>${head}</strong>.`,

@@ -237,8 +237,9 @@ export function draw(view) {
               </h4>
               ${bars({ rows: shown.names.map((name, j) => ({ name, value: shown.sumByWord(attention.weights)[j] })), concept: "weight", from: 0, to: 1, most: view.narrow ? 5 : 20 })}
               <p class="reading numbers">
-                log-probability ${number(attention.node.log_prob, 2)} · with length penalty
-                ${number(attention.node.score, 2)} · ${STATES[attention.node.state]}
+                This hypothesis ${STATES[attention.node.state]}: log-probability
+                ${number(attention.node.log_prob, 2)}, with length penalty
+                ${number(attention.node.score, 2)}.
               </p>
             </div>`
           : nothing

@@ -92,6 +92,25 @@ function placeLabels(labels, width, height) {
   });
 }
 
+/** The pronoun and its noun in the source, if both are known. */
+function pronounAndNoun({ trace, measured }) {
+  const noun = antecedent(trace, measured);
+  if (noun === null) return null;
+  const pronoun = alignedSource(trace, openingStep(trace, measured));
+  return noun === pronoun ? null : { pronoun, noun };
+}
+
+/** The two pieces that the verdict below the picture is about, on whichever side the cursor is. */
+function pairMarks(view, stage) {
+  const pair = pronounAndNoun(view);
+  if (!pair || stage !== "embedding") return [];
+  const { tokens } = view.trace.source;
+  return [pair.pronoun, pair.noun].map((i) => ({
+    text: clipped(tokens[i]),
+    xy: view.trace.json.projection.source.embedding[i],
+  }));
+}
+
 function picture(view, stage) {
   const projection = view.trace.json.projection;
   const points = projection[side(view)][stage];
@@ -105,8 +124,10 @@ function picture(view, stage) {
   const distances = cloud.map(([x, y]) => Math.hypot(x - left, y - down));
   const radius = distances.toSorted((a, b) => a - b)[Math.floor(0.97 * cloud.length)];
   const core = cloud.filter((_, i) => distances[i] <= radius);
+  const pair = pairMarks(view, stage);
   const [xs, ys] = extent([
     ...points,
+    ...pair.map((p) => p.xy),
     ...near.map((n) => n.xy),
     ...(stage === "positioned" ? projection[side(view)].scaled : []),
     ...core,
@@ -122,6 +143,12 @@ function picture(view, stage) {
         x: across(points[i][0]),
         y: up(points[i][1]),
         i,
+      })),
+      ...(side(view) === "source" ? [] : pair).map((p) => ({
+        text: p.text,
+        x: across(p.xy[0]),
+        y: up(p.xy[1]),
+        i: "pair",
       })),
       ...near.map((n) => ({ text: clipped(n.token), x: across(n.xy[0]), y: up(n.xy[1]), i: null })),
     ],
@@ -154,18 +181,20 @@ function picture(view, stage) {
     }
     ${near.map((n) => svg`<line x1=${across(points[current][0])} y1=${up(points[current][1])} x2=${across(n.xy[0])} y2=${up(n.xy[1])} stroke="var(--rule-strong)" stroke-dasharray="2 3" /><circle cx=${across(n.xy[0])} cy=${up(n.xy[1])} r="3" fill="var(--neutral)" .tip=${`${piece(n.token)}: cosine ${number(n.cosine, 3)}`} />`)}
     ${points.map(([x, y], i) => svg`<circle cx=${across(x)} cy=${up(y)} r=${i === current ? 6 : 4} fill=${i === current ? "var(--output)" : "var(--query)"} .tip=${`${piece(tokens[i])}: ${number(x, 2)}, ${number(y, 2)}`} />`)}
-    ${labels.filter((l) => l.at).map((l) => svg`<text x=${l.at[0]} y=${l.at[1]} class=${l.i === null ? "soft" : ""} font-weight=${l.i === current ? 700 : 400} font-style=${l.i === null ? "italic" : "normal"} paint-order="stroke" stroke="var(--panel)" stroke-width="3">${l.text}</text>`)}
+    ${pair.length ? svg`<path data-pair d="M${pair.map((p) => `${across(p.xy[0])} ${up(p.xy[1])}`).join("L")}" fill="none" stroke="var(--key)" stroke-width="1.6" />` : nothing}
+    ${pair.map((p) => svg`<circle cx=${across(p.xy[0])} cy=${up(p.xy[1])} r="4.5" fill="var(--key)" .tip=${p.text} />`)}
+    ${labels.filter((l) => l.at).map((l) => svg`<text x=${l.at[0]} y=${l.at[1]} class=${l.i === null ? "soft" : ""} style=${l.i === "pair" ? "fill:var(--key-ink)" : ""} font-weight=${l.i === current || l.i === "pair" ? 700 : 400} font-style=${l.i === null ? "italic" : "normal"} paint-order="stroke" stroke="var(--panel)" stroke-width="3">${l.text}</text>`)}
   </svg>`;
 }
 
 const isWord = (token) => /\p{L}/u.test(token);
 
 /** Whether the pronoun's embedding is near that of its noun. */
-function nearNoun({ trace, measured }) {
-  const noun = antecedent(trace, measured);
-  if (noun === null) return nothing;
-  const pronoun = alignedSource(trace, openingStep(trace, measured));
-  if (noun === pronoun) return nothing;
+function nearNoun(view) {
+  const pair = pronounAndNoun(view);
+  if (!pair) return nothing;
+  const { pronoun, noun } = pair;
+  const { trace } = view;
   const { tokens } = trace.source;
   const vectors = range(tokens.length).map((token) =>
     trace.tensor("source_input.embeddings").at({ token }),

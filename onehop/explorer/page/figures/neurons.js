@@ -48,7 +48,7 @@ function field(view, hidden) {
 }
 
 const words = (tokens) =>
-  html`${tokens.map((t, i) => html`${i ? ", " : ""}<bdi>${piece(t.token)}</bdi>`)}`;
+  html`${tokens.map((t, i) => html`${i ? " · " : ""}<bdi>${piece(t.token)}</bdi>`)}`;
 
 function writtenTokens(view, hidden, indices) {
   const { layer } = view.selection;

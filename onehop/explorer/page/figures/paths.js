@@ -54,7 +54,7 @@ function memory(view, n, attention) {
   const [boxes, share] = attention ? [n, d_model] : [1, d_model / n];
   const pitch = (width - 32) / Math.max(n, 1);
   const size = Math.min(52, pitch * 0.82);
-  const left = (b) => (attention ? 16 + pitch * (b + 0.5) - size / 2 : width / 2 - 26);
+  const left = (b) => (attention ? 16 + pitch * (b + 0.5) - size / 2 : width - 68); // after the last word
   const words = (b) => (attention ? [b] : range(n));
   const slice = (b, i) => {
     const [w, x] = attention ? [size, left(b)] : [52 / n, left(b) + (52 * i) / n];
@@ -64,11 +64,8 @@ function memory(view, n, attention) {
   };
   const box = (b) =>
     svg`${words(b).map((i) => slice(b, i))}<rect x=${left(b)} y="6" width=${attention ? size : 52} height="26" fill="none" stroke="var(--output-ink)" pointer-events="none" />`;
-  return html`<p class="reading">
-      ${T.kept(boxes, d_model)}
-      ${attention ? T.each : T.shared(n, number(share, share < 10 ? 1 : 0))}
-    </p>
-    <svg
+  return {
+    picture: html`<svg
       viewBox="0 0 ${width} 38"
       style="width:100%;max-width:${width}px"
       role="img"
@@ -76,13 +73,17 @@ function memory(view, n, attention) {
       data-vectors=${boxes}
     >
       ${range(boxes).map(box)}
-    </svg>`;
+    </svg>`,
+    text: html`${T.kept(boxes, d_model)}
+    ${attention ? T.each : T.shared(n, number(share, share < 10 ? 1 : 0))}`,
+  };
 }
 
 export function draw(view) {
   const n = Number(view.dial("paths.length", 12));
   const kind = view.dial("paths.kind", "recurrent");
   const data = view.measured.paths;
+  const { picture, text } = memory(view, n, kind === "attention");
   return html` <div class="controls">
       ${segments({
         name: "paths-kind",
@@ -96,15 +97,14 @@ export function draw(view) {
       })}
       ${slider({ label: "Sentence length", min: 2, max: 64, value: n, choose: (v) => view.setDial("paths.length", v) })}
     </div>
-    ${chain(view, n, kind === "attention")}
+    ${chain(view, n, kind === "attention")} ${picture}
     <p class="reading">
       From the first word to the last:
       <strong data-steps=${kind === "attention" ? 1 : n - 1}
         >${kind === "attention" ? 1 : n - 1}
         ${kind === "attention" || n === 2 ? "step" : "steps"}</strong
-      >.
+      >. ${text}
     </p>
-    ${memory(view, n, kind === "attention")}
     <h4 style="margin-top:1.4rem">What is left of the gradient on the way</h4>
     ${data ? measured(view, data, n) : missingMeasurement("paths", "how much gradient reaches a word, by distance.")}`;
 }
@@ -144,7 +144,7 @@ function measured(view, data, n) {
 
 export const caption = (view) =>
   view.measured.paths
-    ? html`Fresh layers with random weights, not the translation model.
+    ? html`Untrained layers with random weights, not the translation model.
       ${provenance(view.measured.paths)}`
     : html`A recurrent network passes information from word to word; attention reaches any word
       directly.`;

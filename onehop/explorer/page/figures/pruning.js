@@ -222,7 +222,7 @@ function verdict({ rows, base }, row) {
   if (row.bleu_range[0] > baseline.bleu_range[1])
     return html`<span class="verdict no">${name}: better</span> Every run has more BLEU than every
       run with ${base}: at this scale the paper's finding does not hold.`;
-  return html`<span class="verdict no">${name}: neither</span> The runs overlap with those of
+  return html`<span class="verdict no">${name}: no difference</span> The runs overlap with those of
     ${base} heads: at this scale no winner can be told.`;
 }
 

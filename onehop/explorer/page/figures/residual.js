@@ -38,7 +38,7 @@ function entries(view) {
  */
 function river(view, rows) {
   const [width, middle, right, pitch] = view.narrow ? [340, 140, 232, 25] : [680, 240, 460, 30];
-  const unit = (1.9 * pitch) / maxOf(rows.flatMap((r) => [r.stream, r.added]));
+  const unit = (1.4 * pitch) / maxOf(rows.flatMap((r) => [r.stream, r.added]));
   const y = (i) => pitch * i;
   const half = (r) => (r.stream * unit) / 2;
   const bank = (sign) =>
@@ -48,12 +48,15 @@ function river(view, rows) {
   const along = (points) => points.map(([a, b]) => `${a.toFixed(1)} ${b.toFixed(1)}`).join("L");
   const row = (r, i) => {
     const at = y(i) + pitch / 2;
+    const bend = middle + 0.55 * (right - middle);
+    const edge = (sign) => at + (sign * r.added * unit) / 2;
+    const joins = (sign) => edge(sign) + 0.3 * pitch; // it flows downwards into the stream
     const chosen = r.layer === view.selection.layer;
     return svg`<g data-sublayer=${r.name} data-stream=${r.stream} data-added=${r.added} .tip=${T.tip(r.layer + 1, NAMES[r.sublayer], number(r.stream, 2), number(r.added, 2), number(r.cosine, 2))}
         @click=${() => view.choose({ layer: r.layer })}>
       <rect x="0" y=${y(i)} width=${width} height=${pitch} fill="transparent" />
-      <path d="M${right} ${at}C${middle + 70} ${at} ${middle + 34} ${at} ${middle} ${at + pitch / 2}" fill="none"
-        stroke="var(--${COLOURS[r.sublayer]})" stroke-width=${(r.added * unit).toFixed(2)} stroke-opacity=${chosen ? 1 : 0.5} />
+      <path d="M${right} ${edge(-1)}C${bend} ${edge(-1)} ${bend} ${joins(-1)} ${middle} ${joins(-1)}V${joins(1)}C${bend} ${joins(1)} ${bend} ${edge(1)} ${right} ${edge(1)}z"
+        fill="var(--${COLOURS[r.sublayer]})" fill-opacity=${chosen ? 1 : 0.5} />
       <text x=${view.narrow ? 0 : 20} y=${at + 4} font-weight=${chosen ? 700 : 400}>${r.layer + 1} ${NAMES[r.sublayer]}</text>
       <text class="number" x=${right + 8} y=${at + 4} font-weight=${r.added < r.stream ? 400 : 700}>${T.adds(number(r.added, 1), number(r.stream, 1), view.narrow)}</text>
     </g>`;
@@ -64,13 +67,13 @@ function river(view, rows) {
     role="img"
     aria-label=${T.river}
   >
+    ${rows.map(row)}
     <path
       data-river
       d="M${along(bank(-1))}L${along(bank(1).reverse())}z"
-      fill="var(--position)"
-      fill-opacity=".45"
+      fill="color-mix(in srgb, var(--position) 55%, var(--panel))"
+      pointer-events="none"
     />
-    ${rows.map(row)}
   </svg>`;
 }
 
@@ -86,7 +89,7 @@ export function draw(view) {
     ${river(view, rows)}
     <ul class="legend">
       <li>
-        <i style="background:color-mix(in srgb, var(--position) 45%, var(--panel))"></i>${T.stream}
+        <i style="background:color-mix(in srgb, var(--position) 55%, var(--panel))"></i>${T.stream}
       </li>
       ${[...new Set(rows.map((r) => r.sublayer))].map((name) => html`<li><i style="background:var(--${COLOURS[name]})"></i>${NAMES[name]}</li>`)}
     </ul>
@@ -98,7 +101,12 @@ export function draw(view) {
       “<bdi>${piece(view.trace.queries(view.selection.role)[view.token])}</bdi>” the addition is
       shorter than the stream in <strong>${smaller} of ${rows.length}</strong> sub-layers of the
       ${stackOf(view)}.
-      ${rows.filter((r) => r.layer === layer).map((r) => html`In layer ${layer + 1}, ${NAMES[r.sublayer]} adds ${number(r.added / r.stream, 2)} of the stream's length, at a cosine of ${number(r.cosine, 2)} to it. `)}
+      ${T.inLayer(
+        layer + 1,
+        rows
+          .filter((r) => r.layer === layer)
+          .map((r) => [NAMES[r.sublayer], number(r.added / r.stream, 2), number(r.cosine, 2)]),
+      )}
     </p>`;
 }
 

@@ -108,7 +108,9 @@ function cellStrength(view, { role, layer, head }) {
 /** The heads of one attention as a row of cells. */
 export function headCells(view, { role, layer, x, y, width, height, grey = false }) {
   const pitch = width / view.trace.heads;
-  return Array.from({ length: view.trace.heads }, (_, head) => {
+  // On the layer's colour the cells' own colours would be mixed with it.
+  const ground = svg`<rect x=${x} y=${y} width=${width} height=${height} rx="2" fill="var(--panel)" />`;
+  const cells = Array.from({ length: view.trace.heads }, (_, head) => {
     const { value, kind, concept, strength } = cellStrength(view, { role, layer, head });
     const on =
       view.selection.role === role &&
@@ -117,6 +119,7 @@ export function headCells(view, { role, layer, x, y, width, height, grey = false
     return svg`<rect class=${grey ? "grey" : ""} x=${x + head * pitch + 0.75} y=${y} width=${pitch - 1.5} height=${height} rx="1.5" fill=${tint(concept, 0.08 + 0.92 * strength)}
       stroke=${on ? "var(--output)" : "var(--rule)"} stroke-width=${on ? 2 : 0.5} data-cell="${role}.${layer}.${head}" data-kind=${kind} data-value=${value} />`;
   });
+  return [ground, ...cells];
 }
 
 /** The tokens of one side as cells, with the cursor's in gold. A click moves the cursor. */

@@ -62,7 +62,7 @@ function columns(m, stack, x, width) {
     stack === "decoder"
       ? [
           ["self", x + inner],
-          ["cross", x + inner + room + (m.narrow ? 4 : 16)],
+          ["cross", x + inner + room + (m.narrow ? 9 : 32)], // beside the arrow in the middle
         ]
       : [["self", x + inner]];
   return [...heads, [m.narrow ? "ffn" : "neurons", x + width - bar - 8]];
