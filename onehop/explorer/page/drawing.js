@@ -71,18 +71,21 @@ function markCurrent(link, current) {
   else link.removeAttribute("aria-current");
 }
 
+/** The id of a chapter, or of the heading of a later part. */
+const idOf = (part) => part.dataset.part ?? part.id;
+
 function watchChapters() {
   const spy = new IntersectionObserver(
     (entries) => {
       for (const entry of entries.filter((e) => e.isIntersecting)) {
         document
           .querySelectorAll("[data-chapter]")
-          .forEach((a) => markCurrent(a, a.dataset.chapter === entry.target.id));
+          .forEach((a) => markCurrent(a, a.dataset.chapter === idOf(entry.target)));
       }
     },
     { rootMargin: "-30% 0px -60% 0px" },
   );
-  document.querySelectorAll(".chapter").forEach((chapter) => spy.observe(chapter));
+  document.querySelectorAll(".chapter, [data-part]").forEach((part) => spy.observe(part));
 }
 
 /**

@@ -42,14 +42,17 @@ function origin(view, name) {
   return model && model.hash !== view.trace.model.hash ? T.here.of(model.name) : T.here.recorded;
 }
 
-function claim(view, name) {
+const asked = (name) => html`<span class="soft">${T.prefix}</span> ${T[name].statement}`;
+
+/** A claim with its verdict. In the list of all claims the verdicts are a column of their own. */
+function claim(view, name, inList = false) {
   const verdict = judgeClaim(view, name);
-  const { statement } = T[name];
   const answer = verdict?.answer ?? "unmeasured";
   return html`<li class="claim" data-claim=${name} data-answer=${answer}>
-    <span class="statement"><span class="soft">${T.prefix}</span> ${statement}</span>
+    ${inList ? badge(answer) : nothing}
+    <span class="statement">${inList ? T[name].statement : asked(name)}</span>
     <span class="evidence">
-      ${badge(answer)}
+      ${inList ? nothing : badge(answer)}
       ${verdict ? html`<span class="soft">${origin(view, name)}</span> ${verdict.evidence}` : unmeasured(view, name)}
     </span>
   </li>`;
@@ -97,7 +100,7 @@ export function drawLedger(view) {
         ${T.count(yes, partly, no, answers.length - yes - partly - no)}
       </p>
       <ul class="claims ledger">
-        ${CLAIM_NAMES.map((name) => claim(view, name))}
+        ${CLAIM_NAMES.map((name) => claim(view, name, true))}
       </ul>`,
     byId("ledger"),
   );

@@ -59,11 +59,16 @@ export function pageMap(jump) {
   </svg>`;
 }
 
+/** The parts after the last chapter. */
+const AFTER = [
+  ["claims", TEXTS.claims.title],
+  ["beside", TEXTS.coda.images],
+  ["questions", "Questions"],
+];
+
 /** The chapters as a list. */
 export const contents = (chapters, jump) =>
   html`<ol>
     ${chapters.map(({ id, title }) => html`<li><a href="#${id}" data-chapter=${id} @click=${jump}>${id.match(/\d/)?.[0] ?? nothing} ${title}</a></li>`)}
-    <li><a href="#claims" @click=${jump}>${TEXTS.claims.title}</a></li>
-    <li><a href="#beside" @click=${jump}>Images as tokens</a></li>
-    <li><a href="#questions" @click=${jump}>Questions</a></li>
+    ${AFTER.map(([id, title]) => html`<li><a href="#${id}" data-chapter=${id} @click=${jump}>${title}</a></li>`)}
   </ol>`;

@@ -44,24 +44,30 @@ const T = TEXTS.coda;
 
 const coda = () =>
   html`<section class="coda" aria-label="After the last chapter">
-    <h2 id="claims">${TEXTS.claims.title}</h2>
-    <div id="ledger"></div>
-    <p class="eyebrow">${T.appendix}</p>
-    <h2 id="beside">${T.images}</h2>
-    <p class="prose">${T.imagesProse}</p>
-    ${figureSlot(EXTRA_FIGURE)}
-    <h2 id="questions">${T.questions}</h2>
-    ${T.list.map(
-      ([question, answer]) =>
-        html`<details>
-          <summary>${question}</summary>
-          <p>${answer}</p>
-        </details>`,
-    )}
-    <h2 id="references">${T.references}</h2>
-    <ol class="references">
-      ${T.sources.map(([text, url]) => html`<li><a href=${url} rel="noreferrer">${text}</a></li>`)}
-    </ol>
+    <div data-part="claims">
+      <h2 id="claims">${TEXTS.claims.title}</h2>
+      <div id="ledger"></div>
+    </div>
+    <div data-part="beside">
+      <p class="eyebrow">${T.appendix}</p>
+      <h2 id="beside">${T.images}</h2>
+      <p class="prose">${T.imagesProse}</p>
+      ${figureSlot(EXTRA_FIGURE)}
+    </div>
+    <div data-part="questions">
+      <h2 id="questions">${T.questions}</h2>
+      ${T.list.map(
+        ([question, answer]) =>
+          html`<details>
+            <summary>${question}</summary>
+            <p>${answer}</p>
+          </details>`,
+      )}
+      <h2 id="references">${T.references}</h2>
+      <ol class="references">
+        ${T.sources.map(([text, url]) => html`<li><a href=${url} rel="noreferrer">${text}</a></li>`)}
+      </ol>
+    </div>
     <p class="colophon" id="colophon"></p>
   </section>`;
 

@@ -85,8 +85,8 @@ export const CONCLUSIONS = {
       : f.finding.answer === "none"
         ? html`No single head decides ${q(f.finding.text)}. The strongest is ${f.finding.head}, and
           the word stays when it is gone.`
-        : html`${f.finding.head} has the largest hold on ${q(f.finding.text)}. Without it the first
-          choice is ${q(f.finding.instead)} (${f.finding.chance}).`,
+        : html`One head has the largest hold on ${q(f.finding.text)}: ${f.finding.head}. Without it
+          the first choice is ${q(f.finding.instead)} (${f.finding.chance}).`,
   "chapter-8": () =>
     html`Word order is not built in: it is added to the vectors. Every head that looks for “the word
     before” depends on it.`,
@@ -104,9 +104,10 @@ export const PROSE = {
   paths: (f) =>
     html`${opening(f)} ${f.grammarNote}
       <p>
-        Why does such a machine exist at all? Until 2017 most networks read a sentence as we do,
-        from left to right. They kept what they had read in one vector of fixed size and passed it
-        on. News of the first word had to go through every word between it and the last.
+        What kind of machine is it, and why was it built? Until 2017 most networks read a sentence
+        as we do, from left to right. They kept what they had read in one vector, a list of numbers
+        of fixed size, and passed it on. News of the first word had to go through every word between
+        it and the last.
       </p>
       <p>
         That has two costs. A summary of fixed size must forget as the sentence grows. And word
@@ -348,7 +349,7 @@ export const PROSE = {
         Then break larger parts, and see from the damage what each is for.
       </p>
       <p>
-        A good experiment changes one thing only. “Compare with”, at the top of the page, puts a
+        A good experiment changes one thing only. “Compare with”, below the translation, puts a
         second sentence beside this one in every figure. When “tired” becomes “wide”, does anything
         change apart from that word?
       </p>`,

@@ -44,9 +44,9 @@ const strongestHead = (f) =>
     ? html`No head alone changes ${q(f.finding.text)}. The strongest, with the ring, is
       ${f.finding.head}: ${f.finding.before} becomes ${f.finding.after}.`
     : html`${f.finding.answer === "one" ? "One head stands out" : "Several heads matter, this one most"},
-      the dark cell with the ring: ${f.finding.head}. Without it, the probability of
-      ${q(f.finding.text)} goes from ${f.finding.before} to ${f.finding.after}, and
-      ${q(f.finding.instead)} takes the lead.`;
+      the cell with the ring: ${f.finding.head}. Without it, the probability of ${q(f.finding.text)}
+      goes from ${f.finding.before} to ${f.finding.after}, and ${q(f.finding.instead)} takes the
+      lead.`;
 
 /** Whether the new pronoun is right, for readers who do not know the language. */
 const judgement = ({ verdict }) =>
