@@ -140,6 +140,29 @@ def test_a_known_sentence_is_judged_by_the_translation_on_show(page):
 
 
 @pytest.mark.parametrize(
+    ("chances", "end"),
+    [
+        (["55%", "30%"], "The model wrote sie, with a probability of 55%; es had 30%."),
+        (["75%", ""], "The model wrote sie, with a probability of 75%."),
+        (["", ""], "The model wrote sie."),
+    ],
+)
+def test_the_judgement_names_the_known_probabilities(page, chances, end):
+    said = page.evaluate(
+        """async ([writtenChance, neededChance]) => {
+            const { TEXTS } = await import("onehop/texts.js");
+            const { render } = await import("onehop/vendor/lit-html.js");
+            const place = document.createElement("p");
+            const words = { english: "animal", german: "das Tier", needed: "es", written: "sie" };
+            render(TEXTS.opening.judged({ ...words, writtenChance, neededChance }), place);
+            return place.textContent.replace(/\\s+/g, " ");
+        }""",
+        chances,
+    )
+    assert said == f"“It” means the animal, in German das Tier, so “it” must become es. {end}"
+
+
+@pytest.mark.parametrize(
     ("text", "tokens", "language"),
     [
         ("Das Vieh, weil sie", ["▁Das", "▁Vieh", "▁sie", "</s>"], "de"),  # another noun may have another gender

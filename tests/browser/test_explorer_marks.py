@@ -253,17 +253,24 @@ def test_whole_words_replace_pieces_in_every_figure_of_weights(browser, file, tr
         assert names == ["the", "old", "house", "saw", "it", "</s>"]
 
 
-DOUBT = """async ([tokens, margins]) => {
+DOUBT = """async ([tokens, margins, chosen]) => {
     const { leastCertain } = await import("onehop/verdict.js");
-    const steps = margins.map(m => ({ top: [{ p: m }, { p: 0 }] }));
-    return leastCertain({ steps, target: { output_tokens: tokens }, model: { target: "fr" } }).step;
+    const top = (m) => [{ id: 1, p: m }, { id: 2, p: 0 }];
+    const steps = margins.map((m) => ({ top: top(m), chosen: { id: chosen, p: 0 } }));
+    return leastCertain({ steps, target: { output_tokens: tokens }, model: { target: "fr" } });
 }"""
 
 
 def test_an_elided_french_word_is_never_the_least_certain_one(page):
     """The next word decides between "qu" and "que", so the next word is the uncertain one."""
     tokens = ["▁parce", "▁qu", "'", "elle", "▁dort", "</s>"]
-    assert page.evaluate(DOUBT, [tokens, [0.9, 0.1, 0.05, 0.3, 0.8, 0.01]]) == 3
+    assert page.evaluate(DOUBT, [tokens, [0.9, 0.1, 0.05, 0.3, 0.8, 0.01], 1])["step"] == 3
+
+
+@pytest.mark.parametrize(("chosen", "rival"), [(1, 2), (2, 1), (3, 1)])
+def test_the_written_piece_is_named_with_the_most_probable_other_one(page, chosen, rival):
+    found = page.evaluate(DOUBT, [["▁a", "▁b"], [0.9, 0.1], chosen])
+    assert (found["step"], found["written"]["id"], found["rival"]["id"]) == (1, chosen, rival)
 
 
 def test_a_component_is_the_sum_of_its_rows_products(fresh, trace):

@@ -123,9 +123,9 @@ function collectFacts(view) {
     word: target.text.trim()
       ? joinPieces(target.output_tokens, wordAt(target.output_tokens, step))
       : null,
-    chance: uncertain && percent(uncertain.first.p, 0),
-    second: uncertain && piece(uncertain.second.token),
-    secondChance: uncertain && percent(uncertain.second.p, 0),
+    chance: uncertain && percent(uncertain.written.p, 0),
+    second: uncertain && piece(uncertain.rival.token),
+    secondChance: uncertain && percent(uncertain.rival.p, 0),
     parameters: count(trace.model.parameters),
     heads: layers * settings.n_heads,
     aligner: headName(trace.aligner),

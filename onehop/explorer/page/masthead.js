@@ -32,10 +32,13 @@ function attentionShades({ trace, cursor }) {
 const languageOf = ({ trace }, side) => trace.model[side] ?? (side === "source" ? "en" : "de");
 const nameOf = (code) => new Intl.DisplayNames("en", { type: "language" }).of(code);
 
-/** The language of a side. If the translation has glosses below it, the label says so. */
+/** The language of a side, and whether glosses are below it. The source may be in another than the model's. */
 function sideLabel(view, side) {
-  const language = nameOf(languageOf(view, side));
-  return glossedSide(view.trace) === side ? T.glossed(language) : language;
+  const { trace } = view;
+  const read = side === "source" && trace.json.language?.read;
+  const language = read || nameOf(languageOf(view, side));
+  const label = side === "target" && trace.edits.length ? T.written(language) : language;
+  return glossedSide(trace) === side ? T.glossed(label) : label;
 }
 
 /** One side of the translation with selectable pieces; those of the other side are shaded by attention. */
@@ -108,7 +111,7 @@ function judgement(view) {
   const uncertain = leastCertain(view.trace);
   return html`<p class="judged" data-verdict="unknown">
     <span class="verdict">${T.unjudged}</span> ${T.nobody}
-    ${uncertain ? html`${T.doubt({ first: piece(uncertain.first.token), firstChance: percent(uncertain.first.p, 0), second: piece(uncertain.second.token), secondChance: percent(uncertain.second.p, 0) })}` : nothing}
+    ${uncertain ? T.doubt({ written: piece(uncertain.written.token), chance: percent(uncertain.written.p, 0), rival: piece(uncertain.rival.token), rivalChance: percent(uncertain.rival.p, 0) }) : nothing}
   </p>`;
 }
 
@@ -166,7 +169,7 @@ function sentenceForm(view) {
       <button class="primary" ?disabled=${busy}>${busy ? "Translating …" : "Translate"}</button>
     </form>
     <ul class="offers">
-      ${view.about.sentences.map((s) => html`<li><button type="button" class="quiet" @click=${() => view.ask(s)}>${s}</button></li>`)}
+      ${view.about.sentences.filter((s) => s !== view.base.source.text).map((s) => html`<li><button type="button" class="quiet" @click=${() => view.ask(s)}>${s}</button></li>`)}
     </ul>`;
 }
 
@@ -237,7 +240,7 @@ export function masthead(view) {
     </div>
     <h1>${word ? T.headline(word) : T.noHeadline}</h1>
     <p class="lead">
-      ${T.lead({ source: nameOf(languageOf(view, "source")), target: nameOf(languageOf(view, "target")), right: verdict?.right, word })}
+      ${T.lead({ source: trace.json.language ? "" : nameOf(languageOf(view, "source")), target: nameOf(languageOf(view, "target")), right: verdict?.right, word })}
     </p>
     <p class="begin">
       <button type="button" class="primary" data-begin-tour>${T.tour}</button>

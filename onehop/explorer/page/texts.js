@@ -65,7 +65,7 @@ export const TEXTS = {
     headline: (word) => html`Who told the model to write ${quoted(word)}?`,
     noHeadline: "Look inside a Transformer",
     lead: ({ source, target, right, word }) =>
-      `A Transformer read this ${source} sentence and wrote the ${target} one${
+      `A Transformer read this ${source ? `${source} sentence` : "sentence"} and wrote the ${target} one${
         right === undefined
           ? ""
           : right
@@ -81,7 +81,8 @@ export const TEXTS = {
     about: "About this translation",
     alone: html`This file holds one sentence and works without a network. To look inside a sentence
       of your own, run <code>onehop explore</code>.`,
-    glossed: (language) => `${language}, with the matching English words below`,
+    written: (language) => `${language}, written by the edited model`,
+    glossed: (label) => `${label}, with the matching English words below`,
     theme: { dark: "light theme", light: "dark theme" }, // what the button leads to
     tour: "Take the tour",
     tourKey: (stops) => `${stops} short stops. Press t to start, then the arrow keys.`,
@@ -93,15 +94,17 @@ export const TEXTS = {
       `Chance that the whole translation is good, estimated from the model's own probabilities: ${chance}.`,
     unnoticed: (chance) =>
       `It did not notice: its own probabilities give the whole translation a ${chance} chance of being good.`,
-    judged: ({ english, german, right, needed, neededChance, written, writtenChance }) =>
+    judged: ({ english, german, needed, neededChance, written, writtenChance }) =>
       html`“It” means the ${english}, in German <i lang="de">${german}</i>, so “it” must become
         <strong lang="de">${needed}</strong>. The model wrote
         <strong lang="de">${written}</strong
-        >${writtenChance && `, with a probability of ${writtenChance}`}${!right && neededChance && html`; <strong lang="de">${needed}</strong> had ${neededChance}`}.`,
+        >${writtenChance ? `, with a probability of ${writtenChance}` : ""}${
+          neededChance ? html`; <strong lang="de">${needed}</strong> had ${neededChance}` : ""
+        }.`,
     nobody: "No reference says whether this translation is right.",
-    doubt: ({ first, firstChance, second, secondChance }) =>
-      html`The model hesitated most at ${strongly(first)}, with a probability of ${firstChance};
-      ${quoted(second)} had ${secondChance}.`,
+    doubt: ({ written, chance, rival, rivalChance }) =>
+      html`The model hesitated most at ${strongly(written)}, with a probability of ${chance};
+      ${quoted(rival)} had ${rivalChance}.`,
     whoDecided: "Which head decided that?",
     whoDecidedWrongly: "Which head made this mistake?",
     breakIt: "Break the model and read what it writes",

@@ -40,7 +40,10 @@ function startsWord({ target, model }, step) {
   return !isCut && (beginsWord(tokens[step]) || APOSTROPHE.test(tokens[step - 1] ?? ""));
 }
 
-/** The word where the two most probable pieces were closest; null if no word was written. */
+/**
+ * The word where the two most probable pieces were closest, with the most probable other piece; null if no word was
+ * written.
+ */
 export function leastCertain(trace) {
   const words = trace.steps
     .map((s, step) => ({ step, first: s.top[0], second: s.top[1] }))
@@ -49,7 +52,10 @@ export function leastCertain(trace) {
       return second && startsWord(trace, step) && hasLetters(token) && !/^<.*>$/.test(token);
     });
   if (!words.length) return null;
-  return words[argmax(words.map(({ first, second }) => second.p - first.p))];
+  const { step, first, second } =
+    words[argmax(words.map(({ first, second }) => second.p - first.p))];
+  const { chosen } = trace.steps[step]; // the beam may have preferred another piece than the first
+  return { step, written: chosen, rival: first.id === chosen.id ? second : first };
 }
 
 /** The index of the noun that “it” means, if the measured list has the sentence; else null. */

@@ -124,11 +124,11 @@ function verdict(view) {
     ${strongestHead(view, strongest, view.narrow ? html`<p class="reading">${rest(result)}</p>` : nothing)}`;
 }
 
-/** Translate without a head. In a file only the figure that breaks the model shows it, so the page goes there. */
+/** Translate without a head, and show both translations. An exported file holds its edits one at a time. */
 function prove(view, edit) {
   const isLive = view.backend.kind === "live";
   view.changeEdits((edits) => (isLive ? [...new Set([...edits, edit])] : [edit]));
-  if (!isLive) scrollTo(document.getElementById("figure-breaking"));
+  scrollTo(document.getElementById("figure-breaking"));
 }
 
 /** The strongest head's attention, and a button that translates without it. */
