@@ -186,7 +186,7 @@ def test_back_undoes_a_sentence_and_an_edit(live):
     expect(live.locator(".answer")).to_have_attribute("data-sentence", OTHER)
     settled(live)
     figure(live, "breaking").get_by_label("no positions", exact=True).check()
-    expect(live.locator(".bar .edited")).to_have_text("edited: positions=off")
+    expect(live.locator(".bar .edited")).to_have_text("edited: no positions")
     settled(live)
     live.go_back()
     expect(live.locator(".bar .edited")).to_have_count(0)

@@ -56,6 +56,8 @@ function meaning(view) {
   const { trace, measured } = view;
   const name = trace.json.inputs[trace.path("cross", 0)]?.memory;
   if (!name || !trace.has(name)) return null;
+  const noun = antecedent(trace, measured);
+  if (noun === null) return { answer: "open", evidence: CLAIMS.meaning.unknown };
   const { tokens } = trace.source;
   const pronoun = alignedSource(trace, openingStep(trace, measured));
   const vectors = trace.tensor(name).rows();
@@ -64,16 +66,15 @@ function meaning(view) {
     .filter((i) => i !== pronoun && /\p{L}/u.test(tokens[i]) && !/^<.*>$/.test(tokens[i]));
   if (!words.length) return null;
   const nearest = words[argmax(words.map((i) => cosine(vectors[pronoun], vectors[i])))];
-  const noun = antecedent(trace, measured);
   const shown = (i) => joinPieces(tokens, wordAt(tokens, i));
   return {
-    answer: noun === null ? "open" : yesIf(wordAt(tokens, noun).includes(nearest)),
+    answer: yesIf(wordAt(tokens, noun).includes(nearest)),
     evidence: CLAIMS.meaning.evidence({
       pronoun: shown(pronoun),
       nearest: shown(nearest),
       near: number(cosine(vectors[pronoun], vectors[nearest]), 2),
-      noun: noun === null ? null : shown(noun),
-      far: noun === null ? null : number(cosine(vectors[pronoun], vectors[noun]), 2),
+      noun: shown(noun),
+      far: number(cosine(vectors[pronoun], vectors[noun]), 2),
     }),
   };
 }

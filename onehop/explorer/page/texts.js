@@ -251,7 +251,7 @@ export const TEXTS = {
     effect: (effect, piece, chance) => `${effect} without it, then “${piece}” ${chance}`,
     less: (most) => `log-probability falls without it, at most by ${most}`,
     more: "rises without it",
-    ring: "A ring marks the strongest; shades follow the square root",
+    ring: "ring: the strongest; shades: square roots",
     answers: { one: "one head", several: "several heads", none: "no single head" },
     decides: (head, word) => html`One head decides ${quoted(word)}: <strong>${head}</strong>.`,
     strongest: (head, word) => html`The strongest for ${quoted(word)} is <strong>${head}</strong>.`,

@@ -61,7 +61,7 @@ function selectedHead(view) {
 /** The model of an exported file may have been edited. */
 const originalLabel = (view) =>
   view.base.edits.length
-    ? `As this file was made, edited: ${view.base.edits.join(", ")}`
+    ? `As this file was made, edited: ${view.base.edits.map((edit) => editLabel(view, edit)).join(", ")}`
     : "As trained";
 
 /** With a server, edits add up; an exported file holds them one at a time. */

@@ -197,7 +197,7 @@ export function machineScene(view) {
   const [middleE, middleD] = [left + m.encoder / 2, right + m.decoder / 2];
   const topE = m.bottom - m.pitch * view.trace.layers("encoder");
   const topD = m.bottom - m.pitch * view.trace.layers("decoder");
-  const leaves = m.narrow ? left + 0.8 * m.encoder : middleE; // beside the name of the stack
+  const leaves = m.narrow ? left + 0.62 * m.encoder : middleE; // beside the name of the stack
   const bus = right - m.gap / 2 - 2; // the memory, which every decoder layer reads
   const back = m.width - (m.narrow ? 3 : 6);
   const embedding = parameterCount(view, "embedding");

@@ -57,8 +57,8 @@ export const CLAIMS = {
     statement: "in the encoder a pronoun takes on the meaning of its noun.",
     evidence: ({ pronoun, nearest, near, noun, far }) =>
       html`After the encoder, the vector of ${quoted(pronoun)} is nearest to that of
-      ${quoted(nearest)} (cosine
-      ${near}).${noun === null ? " Nobody has told the page which noun is meant." : html` To ${quoted(noun)} it has ${far}.`}`,
+      ${quoted(nearest)} (cosine ${near}). To ${quoted(noun)} it has ${far}.`,
+    unknown: "No pronoun with a known noun is in this sentence.",
   },
   jobs: {
     from: "recorded",
