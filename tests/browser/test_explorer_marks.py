@@ -310,17 +310,33 @@ def test_the_arcs_offer_the_heads_of_the_layer(fresh, trace):
     )
 
 
+PAIR = """async ([source, listed]) => {
+    const { pronounAndNoun } = await import("onehop/verdict.js");
+    const sentence = { source: "x", tokens: listed, it: [3], noun: [1] };
+    const measured = { coreference: { sentences: [sentence] } };
+    return pronounAndNoun({ source: { text: "x", tokens: source } }, measured);
+}"""
+
+
+def test_pronoun_and_noun_are_found_in_other_pieces(page):
+    """The list was measured with one tokenizer; another may cut the noun, and the words before it."""
+    listed = ["▁The", "▁animal", "▁because", "▁it", "▁slept", ".", "</s>"]
+    assert page.evaluate(PAIR, [listed, listed]) == {"pronoun": [3], "noun": [1]}
+    other = ["▁Th", "e", "▁an", "imal", "▁because", "▁it", "▁slept", ".", "</s>"]
+    assert page.evaluate(PAIR, [other, listed]) == {"pronoun": [5], "noun": [2, 3]}
+
+
 def test_the_cosine_of_pronoun_and_noun_embeddings_is_shown(page, trace):
     """As if the measured list knew the sentence: the cosine is that of the embeddings in the trace."""
     pronoun, told = page.evaluate(
         """async (source) => {
             const { draw } = await import("onehop/figures/embeddings.js");
-            const { alignedSource, openingStep } = await import("onehop/verdict.js");
             const { render } = await import("onehop/vendor/lit-html.js");
             const view = window.onehop.view();
-            const pronoun = alignedSource(view.trace, openingStep(view.trace, view.measured));
-            const noun = pronoun === 2 ? 1 : 2;
-            const measured = { coreference: { sentences: [{ source, noun: [noun], german: "-" }] } };
+            const { tokens } = view.trace.source;
+            const [pronoun, noun] = [tokens.indexOf("▁it"), 2];
+            const sentence = { source, tokens, it: [pronoun], noun: [noun], german: "-" };
+            const measured = { coreference: { sentences: [sentence] } };
             const place = document.createElement("div");
             render(draw({ ...view, measured }), place);
             const { noun: cosine, nearest } = place.querySelector("[data-noun]").dataset;

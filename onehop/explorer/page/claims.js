@@ -6,7 +6,7 @@ import { warmupPenalty } from "onehop/figures/warmup.js";
 import { headName } from "onehop/headgrid.js";
 import { TOP_HEADS, sweepResult } from "onehop/ablation.js";
 import { argmax, dot, maxOf, mean, norm, range, softmax } from "onehop/maths.js";
-import { alignedSource, antecedent, openingStep } from "onehop/verdict.js";
+import { openingStep, pronounAndNoun } from "onehop/verdict.js";
 import { number, percent, piece, power } from "onehop/format.js";
 import { joinPieces, wordAt } from "onehop/words.js";
 import { CLAIMS } from "onehop/texts/claims.js";
@@ -56,10 +56,11 @@ function meaning(view) {
   const { trace, measured } = view;
   const name = trace.json.inputs[trace.path("cross", 0)]?.memory;
   if (!name || !trace.has(name)) return null;
-  const noun = antecedent(trace, measured);
-  if (noun === null) return { answer: "open", evidence: CLAIMS.meaning.unknown };
+  const known = pronounAndNoun(trace, measured);
+  if (!known) return { answer: "open", evidence: CLAIMS.meaning.unknown };
   const { tokens } = trace.source;
-  const pronoun = alignedSource(trace, openingStep(trace, measured));
+  const { noun } = known;
+  const [pronoun] = known.pronoun;
   const vectors = trace.tensor(name).rows();
   const words = tokens
     .map((_, i) => i)
@@ -68,13 +69,13 @@ function meaning(view) {
   const nearest = words[argmax(words.map((i) => cosine(vectors[pronoun], vectors[i])))];
   const shown = (i) => joinPieces(tokens, wordAt(tokens, i));
   return {
-    answer: yesIf(wordAt(tokens, noun).includes(nearest)),
+    answer: yesIf(noun.includes(nearest)),
     evidence: CLAIMS.meaning.evidence({
       pronoun: shown(pronoun),
       nearest: shown(nearest),
       near: number(cosine(vectors[pronoun], vectors[nearest]), 2),
-      noun: shown(noun),
-      far: number(cosine(vectors[pronoun], vectors[noun]), 2),
+      noun: shown(noun[0]),
+      far: number(maxOf(noun.map((i) => cosine(vectors[pronoun], vectors[i]))), 2),
     }),
   };
 }

@@ -2,7 +2,7 @@
 
 import { html, nothing } from "onehop/vendor/lit-html.js";
 import { MODEL, TRAINED } from "onehop/state.js";
-import { number } from "onehop/format.js";
+import { CONTINUED, joinByteTokens, number } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
 const T = TEXTS.compare;
@@ -52,7 +52,8 @@ export function differences(one, two) {
 }
 
 const highlightedList = (names) =>
-  names
+  joinByteTokens(names)
+    .filter((name) => name !== CONTINUED)
     .slice(0, 6)
     .map((name, i) => html`${i ? ", " : ""}<mark class="changed"><bdi>${name}</bdi></mark>`);
 

@@ -82,7 +82,7 @@ export const TEXTS = {
     alone: html`This file holds one sentence and works without a network. To look inside a sentence
       of your own, run <code>onehop explore</code>.`,
     written: (language) => `${language}, written by the edited model`,
-    glossed: (label) => `${label}, with the matching English words below`,
+    glossed: (label) => `${label}; below each word, its English counterpart by attention`,
     theme: { dark: "light theme", light: "dark theme" }, // what the button leads to
     tour: "Take the tour",
     tourKey: (stops) => `${stops} short stops. Press t to start, then the arrow keys.`,
@@ -117,7 +117,8 @@ export const TEXTS = {
       html`Shaded: where one of the model's heads looked while it wrote ${quoted(word)}.`,
     lookedAt: (word) =>
       html`Shaded: the written words at which one of the model's heads looked at ${quoted(word)}.`,
-    endMark: "Point at any word to see where it looked. </s> marks the end.",
+    endMark:
+      "A head is a part that looks from one word at others. Point at any word; </s> marks the end.",
     sentence: "The sentence; choose a piece to see what looked at it",
     translation: "The translation; choose a piece to see where it looked",
   },

@@ -7,7 +7,7 @@ import { playFigure, stopPlaying } from "onehop/player.js";
 import { factsOf } from "onehop/chapters.js";
 import { scrollTo } from "onehop/scrolling.js";
 import { backend, choose, store } from "onehop/session.js";
-import { alignedSource, openingStep, pronounVerdict } from "onehop/verdict.js";
+import { alignedSource, openingStep, pronounAndNoun, pronounVerdict } from "onehop/verdict.js";
 import { TEXTS } from "onehop/texts.js";
 import { currentView } from "onehop/view.js";
 import { startSweep } from "onehop/requests.js";
@@ -44,7 +44,9 @@ const STOPS = [
     target: "figure-embeddings",
     select: ({ trace, measured }) => ({
       role: "encoder",
-      source: alignedSource(trace, openingStep(trace, measured)),
+      source:
+        pronounAndNoun(trace, measured)?.pronoun[0] ??
+        alignedSource(trace, openingStep(trace, measured)),
     }),
   },
   { target: "figure-scores", select: selectWordInQuestion, hasPlayer: true },

@@ -2,6 +2,7 @@
 
 import { argmax } from "onehop/maths.js";
 import { beginsWord, piece } from "onehop/format.js";
+import { allWords } from "onehop/words.js";
 
 const PRONOUN = /^▁(er|sie|es)$/;
 const ARTICLES = { er: "der", sie: "die", es: "das" };
@@ -58,9 +59,18 @@ export function leastCertain(trace) {
   return { step, written: chosen, rival: first.id === chosen.id ? second : first };
 }
 
-/** The index of the noun that “it” means, if the measured list has the sentence; else null. */
-export const antecedent = (trace, measured) =>
-  measured.coreference?.sentences.find((s) => s.source === trace.source.text)?.noun[0] ?? null;
+/**
+ * The words of the source that “it” and its noun are, as indices of their pieces; null if the measured list does not
+ * have the sentence. A model may cut the words into other pieces than the one that was measured.
+ */
+export function pronounAndNoun({ source }, measured) {
+  const sentence = measured.coreference?.sentences.find((s) => s.source === source.text);
+  if (!sentence) return null;
+  const [own, listed] = [source.tokens, sentence.tokens].map(allWords);
+  const wordOf = (index) => own[listed.findIndex((word) => word.includes(index))];
+  const [pronoun, noun] = [wordOf(sentence.it[0]), wordOf(sentence.noun[0])];
+  return pronoun && noun ? { pronoun, noun } : null;
+}
 
 /** The step that the page opens on: the judged pronoun, else the least certain word. */
 export const openingStep = (trace, measured) =>

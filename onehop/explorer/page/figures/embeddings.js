@@ -3,7 +3,7 @@ import { scale, tickLabel, ticks } from "onehop/chart.js";
 import { bars, segments, tokenPicker } from "onehop/controls.js";
 import { traceCode } from "onehop/frame.js";
 import { argmax, dot, norm, range } from "onehop/maths.js";
-import { alignedSource, antecedent, openingStep } from "onehop/verdict.js";
+import { pronounAndNoun } from "onehop/verdict.js";
 import { clipped, number, percent, piece } from "onehop/format.js";
 import { TEXTS } from "onehop/texts.js";
 
@@ -92,17 +92,16 @@ function placeLabels(labels, width, height) {
   });
 }
 
-/** The pronoun and its noun in the source, if both are known. */
-function pronounAndNoun({ trace, measured }) {
-  const noun = antecedent(trace, measured);
-  if (noun === null) return null;
-  const pronoun = alignedSource(trace, openingStep(trace, measured));
-  return noun === pronoun ? null : { pronoun, noun };
+/** The pieces that are the pronoun and its noun, if they are known and each is one piece. */
+function knownPair({ trace, measured }) {
+  const words = pronounAndNoun(trace, measured);
+  if (!words || words.pronoun.length > 1 || words.noun.length > 1) return null;
+  return { pronoun: words.pronoun[0], noun: words.noun[0] };
 }
 
 /** The two pieces that the verdict below the picture is about, on whichever side the cursor is. */
 function pairMarks(view, stage) {
-  const pair = pronounAndNoun(view);
+  const pair = knownPair(view);
   if (!pair || stage !== "embedding") return [];
   const { tokens } = view.trace.source;
   return [pair.pronoun, pair.noun].map((i) => ({
@@ -191,7 +190,7 @@ const isWord = (token) => /\p{L}/u.test(token);
 
 /** Whether the pronoun's embedding is near that of its noun. */
 function nearNoun(view) {
-  const pair = pronounAndNoun(view);
+  const pair = knownPair(view);
   if (!pair) return nothing;
   const { pronoun, noun } = pair;
   const { trace } = view;
