@@ -135,20 +135,22 @@ function picture(view, stage) {
   const up = scale(ys, height - 24, 8);
   const [tokens, current] = [inputs(view), tokenIndex(view)];
   const order = [current, ...tokens.keys()].filter((t, i, all) => all.indexOf(t) === i);
+  const [chosen, ...others] = order.map((i) => ({
+    text: clipped(tokens[i]),
+    x: across(points[i][0]),
+    y: up(points[i][1]),
+    i,
+  }));
   const labels = placeLabels(
     [
-      ...order.map((i) => ({
-        text: clipped(tokens[i]),
-        x: across(points[i][0]),
-        y: up(points[i][1]),
-        i,
-      })),
+      chosen,
       ...(side(view) === "source" ? [] : pair).map((p) => ({
         text: p.text,
         x: across(p.xy[0]),
         y: up(p.xy[1]),
         i: "pair",
       })),
+      ...others,
       ...near.map((n) => ({ text: clipped(n.token), x: across(n.xy[0]), y: up(n.xy[1]), i: null })),
     ],
     width,
