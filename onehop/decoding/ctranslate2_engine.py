@@ -5,8 +5,10 @@ This module adds what its search lacks: a maximum length per sentence instead of
 
 import json
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,9 @@ BATCH_TOKENS = 1024
 # Matrix products with fewer than 16 rows, EOS included, are summed in another order. In int8 that can change a
 # translation, so no sentence is padded from below this length to above it.
 SHORT = 15
+# After Ctrl-C, CTranslate2 translates everything in its queue before the program can end. So the queue is short, and
+# still long enough that a worker finds its next batch.
+QUEUED_PER_WORKER = 2
 # With α = 0 CTranslate2 stops its search by another rule. With this α it does not, and |Y|^α is 1.
 _NO_PENALTY = 1e-9
 
@@ -98,7 +103,7 @@ class Ct2Engine:
     def translate(
         self, sources: Sequence[Ids], options: SearchOptions, indices: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        """Queue all batches, the longest sentences first, then collect the results."""
+        """Translate in batches of similar length, the longest sentences first."""
         max_lengths = max_output_lengths(sources, self.most_positions)
         beams: list[list[Hypothesis]] = [[] for _ in sources]
         batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread, SHORT))
@@ -123,12 +128,15 @@ class Ct2Engine:
         self, batches: Sequence[Ids], sources: Sequence[Ids], max_lengths: Sequence[int], options: SearchOptions
     ) -> Iterator[tuple[int, int, list[Hypothesis]]]:
         """For each sentence of the batches: its index, the maximum length of its call, its results."""
-        limits = [max(max_lengths[i] for i in batch) for batch in batches]
-        queued = [
-            self.queue([sources[i] for i in batch], limit, options)
-            for batch, limit in zip(batches, limits, strict=True)
-        ]
-        for batch, limit, results in zip(batches, limits, queued, strict=True):
+        queued: deque[tuple[Sequence[int], int, list[Any]]] = deque()
+        waiting = iter(batches)
+        while True:
+            for batch in islice(waiting, QUEUED_PER_WORKER * self.workers - len(queued)):
+                limit = max(max_lengths[i] for i in batch)
+                queued.append((batch, limit, self.queue([sources[i] for i in batch], limit, options)))
+            if not queued:
+                return
+            batch, limit, results = queued.popleft()
             for i, result in zip(batch, results, strict=True):
                 yield i, limit, self.hypotheses(result.result(), options)
 

@@ -18,7 +18,7 @@ from onehop.config import ModelSettings, TokenizerSettings, with_changes
 from onehop.data.prepare import prepare
 from onehop.decoding import ctranslate2_engine
 from onehop.decoding import engine as engine_module
-from onehop.decoding.ctranslate2_engine import SHORT, Converted, cores, end_of_loop
+from onehop.decoding.ctranslate2_engine import QUEUED_PER_WORKER, SHORT, Converted, cores, end_of_loop
 from onehop.decoding.engine import CTRANSLATE2_LACKS, Engine, lacking
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.request import ends_in_loop
@@ -287,6 +287,22 @@ def test_short_and_long_sentences_are_not_batched_together(trained, monkeypatch)
     monkeypatch.setattr(translator.fast, "queue", watched)
     translator.translate(["three " * n for n in (2, 30, SHORT, 4, SHORT - 1)], GREEDY)
     assert seen == [[SHORT, 30], [2, 4, SHORT - 1]]
+
+
+def test_few_batches_are_queued_at_a_time_so_that_ctrl_c_need_not_wait_long(trained, monkeypatch):
+    engine = SentenceTranslator.load(trained, engine="ctranslate2", threads=1).fast
+    queue, waiting, seen = engine.queue, [], []
+
+    def queued(sources, limit, options):
+        waiting.extend(sources)
+        seen.append(len(waiting))
+        return queue(sources, limit, options)
+
+    monkeypatch.setattr(engine, "queue", queued)
+    batches = [[i] for i in range(20)]
+    for _ in engine.search(batches, [[5, 6]] * 20, [9] * 20, GREEDY):
+        waiting.pop()
+    assert seen == [1] + [QUEUED_PER_WORKER] * 19
 
 
 def test_several_workers_keep_the_order_of_sentences(trained, monkeypatch):
