@@ -161,14 +161,24 @@ Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; repeatable.")
 ]
 
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one.")]
+# Panels of `--help`, below the options that most users need.
+SEARCH, MACHINE = "Search and sampling", "Engine and machine"
+
+Device = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one.", rich_help_panel=MACHINE),
+]
 
 NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": _models}
 
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch on a CPU. Default: one per core.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Threads of torch on a CPU. Default: one per core.", rich_help_panel=MACHINE),
+]
 
 WorkerThreads = Annotated[
-    int | None, typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.")
+    int | None,
+    typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.", rich_help_panel=MACHINE),
 ]
 
 ModelName = Annotated[
@@ -178,7 +188,10 @@ ModelName = Annotated[
     ),
 ]
 
-Alpha = Annotated[float | None, typer.Option(help="α of the length penalty |Y|^α; 0: none. Default: the model's own.")]
+Alpha = Annotated[
+    float | None,
+    typer.Option(help="α of the length penalty |Y|^α; 0: none. Default: the model's own.", rich_help_panel=SEARCH),
+]
 
 Edits = Annotated[
     list[str] | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onehop.cli.app import MACHINE
 from onehop.errors import OnehopError, SettingsError, require
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<path>.*)")  # Path makes one slash of two
 RayAddress = Annotated[
     str | None,
-    typer.Option("--ray", metavar="local|ADDRESS", help="Use a Ray cluster: of this machine, or at an address."),
+    typer.Option(
+        "--ray",
+        metavar="local|ADDRESS",
+        help="Use a Ray cluster: of this machine, or at an address.",
+        rich_help_panel=MACHINE,
+    ),
 ]
 
 

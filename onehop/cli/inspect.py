@@ -7,6 +7,7 @@ import typer
 
 from onehop.cli.app import (
     NAME_OR_FILE,
+    SEARCH,
     Alpha,
     Device,
     Edits,
@@ -30,7 +31,7 @@ def trace(
     out: Annotated[Path, typer.Option("-o", "--out", help="The JSON file to write.")],
     model: ModelName = None,
     edits: Edits = None,
-    beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.")] = 4,
+    beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.", rich_help_panel=SEARCH)] = 4,
     alpha: Alpha = None,
     limit: _Limit = 32,
     device: Device = None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from onehop.cli.app import (
+    MACHINE,
     Changes,
     Device,
     SettingsArgument,
@@ -126,7 +127,8 @@ def train(
     bleu_on: Annotated[int, typer.Option(min=0, help="Validation sentences translated for BLEU; 0: none.")] = 500,
     ray: RayAddress = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Training workers of --ray, each with a GPU or --threads.")
+        int | None,
+        typer.Option(min=1, help="Training workers of --ray, each with a GPU or --threads.", rich_help_panel=MACHINE),
     ] = None,
 ) -> None:
     """Train a model. The same command resumes a stopped run exactly."""
@@ -262,10 +264,10 @@ def verify_resume(
     kills: Annotated[int, typer.Option(min=1, help="Number of kills.")] = 3,
     steps: Annotated[int, typer.Option(min=10, help="Steps of the run.")] = 120,
     seed: Annotated[int, typer.Option(help="Seed of the steps at which it is killed.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=MACHINE)] = "cpu",
     threads: Threads = None,
     ray: RayAddress = None,
-    workers: Annotated[int, typer.Option(min=1, help="Training workers of --ray.")] = 2,
+    workers: Annotated[int, typer.Option(min=1, help="Training workers of --ray.", rich_help_panel=MACHINE)] = 2,
 ) -> None:
     """Train, kill at random steps, resume, and compare with an uninterrupted run."""
     check_folder(folder)

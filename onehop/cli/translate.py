@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from onehop.cli.app import (
+    MACHINE,
     NAME_OR_FILE,
+    SEARCH,
     Alpha,
     Device,
     ModelName,
@@ -30,10 +32,11 @@ if TYPE_CHECKING:
     from onehop.pipelines.documents import ReadOptions
 
 _PANEL = "Use a model"
+_DOCUMENTS, _WORDING = "Documents", "Sentences and wording"
 
 _ComputeOption = Annotated[
     Literal["int8", "float32", "bfloat16", "float16"] | None,
-    typer.Option(help="Default: int8 for CTranslate2, float32 for torch."),
+    typer.Option(help="Default: int8 for CTranslate2, float32 for torch.", rich_help_panel=MACHINE),
 ]
 
 
@@ -59,14 +62,23 @@ def translate(
     ] = False,
     format: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="Format of the documents. Default: by ending (docs/guide/translate.md)."),
+        typer.Option(
+            metavar="FORMAT",
+            help="Format of the documents. Default: by ending (docs/guide/translate.md).",
+            rich_help_panel=_DOCUMENTS,
+        ),
     ] = None,
     join_lines: Annotated[
-        bool, typer.Option("--join-lines", help="Join the lines of a paragraph in text documents.")
+        bool,
+        typer.Option(
+            "--join-lines", help="Join the lines of a paragraph in text documents.", rich_help_panel=_DOCUMENTS
+        ),
     ] = False,
     fields: Annotated[
         list[str] | None,
-        typer.Option("--field", metavar="NAME", help="Translate only this key or column; repeatable."),
+        typer.Option(
+            "--field", metavar="NAME", help="Translate only this key or column; repeatable.", rich_help_panel=_DOCUMENTS
+        ),
     ] = None,
     model: ModelName = None,
     source: Annotated[
@@ -84,49 +96,90 @@ def translate(
         typer.Option(help="fast: the small model NAME-small and greedy search; best: the full model. Default: best."),
     ] = None,
     beam: Annotated[
-        int | None, typer.Option(help="Width of the beam; 1: greedy. Default: 4, with --quality fast 1.")
+        int | None,
+        typer.Option(help="Width of the beam; 1: greedy. Default: 4, with --quality fast 1.", rich_help_panel=SEARCH),
     ] = None,
     alpha: Alpha = None,
     n_best: Annotated[
-        int, typer.Option(help="Number of translations: in --json, or with --whole-lines as NUMBER ||| TEXT ||| SCORE.")
+        int,
+        typer.Option(
+            help="Number of translations: in --json, or with --whole-lines as NUMBER ||| TEXT ||| SCORE.",
+            rich_help_panel=SEARCH,
+        ),
     ] = 1,
-    sample: Annotated[bool, typer.Option("--sample", help="Sample tokens instead of beam search.")] = False,
-    temperature: Annotated[float, typer.Option(help="Of sampling: below 1 sharper, above 1 flatter.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Of sampling: only the k most probable tokens; 0: all.")] = 0,
-    top_p: Annotated[
-        float, typer.Option(help="Of sampling: the most probable tokens that reach this probability together.")
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Sample tokens instead of beam search.", rich_help_panel=SEARCH)
+    ] = False,
+    temperature: Annotated[
+        float, typer.Option(help="Of sampling: below 1 sharper, above 1 flatter.", rich_help_panel=SEARCH)
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of sampling; the sample depends on it and the line number.")] = 1,
-    glossary: Annotated[Path | None, typer.Option(help="TSV of wanted terms: source TAB target.")] = None,
+    top_k: Annotated[
+        int, typer.Option(help="Of sampling: only the k most probable tokens; 0: all.", rich_help_panel=SEARCH)
+    ] = 0,
+    top_p: Annotated[
+        float,
+        typer.Option(
+            help="Of sampling: the most probable tokens that reach this probability together.", rich_help_panel=SEARCH
+        ),
+    ] = 1.0,
+    seed: Annotated[
+        int,
+        typer.Option(help="Seed of sampling; the sample depends on it and the line number.", rich_help_panel=SEARCH),
+    ] = 1,
+    glossary: Annotated[
+        Path | None, typer.Option(help="TSV of wanted terms: source TAB target.", rich_help_panel=_WORDING)
+    ] = None,
     keep: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help="A word that stays as it is; repeatable.")
+        list[str] | None,
+        typer.Option(metavar="WORD", help="A word that stays as it is; repeatable.", rich_help_panel=_WORDING),
     ] = None,
     formality: Annotated[
         Literal["formal", "informal"] | None,
-        typer.Option(help="How German and French address the reader: Sie and vous, or du and tu."),
+        typer.Option(
+            help="How German and French address the reader: Sie and vous, or du and tu.", rich_help_panel=_WORDING
+        ),
     ] = None,
-    whole_lines: Annotated[bool, typer.Option("--whole-lines", help="Translate each line as one sentence.")] = False,
+    whole_lines: Annotated[
+        bool, typer.Option("--whole-lines", help="Translate each line as one sentence.", rich_help_panel=_WORDING)
+    ] = False,
     keep_capitals: Annotated[
-        bool, typer.Option("--keep-capitals", help="Do not change the case of sentences IN CAPITALS.")
+        bool,
+        typer.Option(
+            "--keep-capitals", help="Do not change the case of sentences IN CAPITALS.", rich_help_panel=_WORDING
+        ),
     ] = False,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Maximum sentences per batch. Default: by tokens.")
+        int | None,
+        typer.Option(min=1, help="Maximum sentences per batch. Default: by tokens.", rich_help_panel=MACHINE),
     ] = None,
     compute: _ComputeOption = None,
     engine: Annotated[
         Literal["auto", "ctranslate2", "torch"],
-        typer.Option(help="auto: CTranslate2 on a CPU, torch on a GPU or for its options."),
+        typer.Option(help="auto: CTranslate2 on a CPU, torch on a GPU or for its options.", rich_help_panel=MACHINE),
     ] = "auto",
     device: Device = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Worker processes for --input or --ray. Default: 1; with --ray all cores.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Worker processes for --input or --ray. Default: 1; with --ray all cores.",
+            rich_help_panel=MACHINE,
+        ),
     ] = None,
     ray: RayAddress = None,
     threads: WorkerThreads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line, with all details.")] = False,
-    alignments: Annotated[bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.", rich_help_panel=SEARCH)
+    ] = False,
 ) -> None:
-    """Translate a text, documents, folders, or lines of files and stdin."""
+    """Translate a text, documents, folders, or lines of files and stdin.
+
+    \b
+    onehop translate "Good morning!"
+    onehop translate --to fr report.docx -o rapport.docx
+    onehop translate -i news.en -o news.de
+    """
     from onehop.cli.documents import DocumentInputs
     from onehop.decoding.options import SearchOptions
     from onehop.pipelines.arguments import beam_for, terms_of
@@ -262,10 +315,12 @@ def serve(
     ] = None,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts to the access log.")] = False,
     compute: Annotated[
-        Literal["int8", "float32"] | None, typer.Option(help="Default: int8 for CTranslate2, float32 for torch.")
+        Literal["int8", "float32"] | None,
+        typer.Option(help="Default: int8 for CTranslate2, float32 for torch.", rich_help_panel=MACHINE),
     ] = None,
     engine: Annotated[
-        Literal["auto", "ctranslate2", "torch"], typer.Option(metavar="ENGINE", help="Engine, as for translate.")
+        Literal["auto", "ctranslate2", "torch"],
+        typer.Option(metavar="ENGINE", help="Engine, as for translate.", rich_help_panel=MACHINE),
     ] = "auto",
     device: Device = None,
     threads: WorkerThreads = None,

@@ -88,6 +88,19 @@ def test_help_texts_are_plain_and_cover_every_option(path, markup, monkeypatch, 
     assert [param.name for param in commands[tuple(path)].params if not param.help] == []
 
 
+def test_the_help_of_translate_begins_with_examples_and_the_usual_options():
+    shown = onehop("translate", "--help").stdout
+    assert '\n onehop translate "Good morning!"' in shown
+    options, rest = shown.partition("─ Options ─")[2].split("─ Documents ─")
+    usual = ["--input", "--out", "--text", "--model", "--from", "--to", "--quality", "--json", "--help"]
+    assert re.findall(r"^│ +(--[a-z]+)", options, re.MULTILINE) == usual
+    assert re.findall(r"─ ([A-Z][a-z ]+) ─", rest) == [
+        "Search and sampling",
+        "Sentences and wording",
+        "Engine and machine",
+    ]
+
+
 @pytest.mark.parametrize("path", EVERY_PATH, ids=" ".join)
 def test_every_option_has_a_long_form(path):
     command = next(command for found, command in every_command() if found == path)

@@ -186,6 +186,7 @@ def helps(command, path="onehop") -> Iterator[tuple[str, str]]:
 
 def test_bracketed_words_survive_in_help_texts():
     for where, text in helps(ONEHOP):
+        text = text.replace("\b", "")  # keeps the lines of an example apart
         assert Text.from_markup(text).plain == text.replace("\\[", "["), where
 
 
