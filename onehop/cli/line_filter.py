@@ -51,7 +51,9 @@ def _check_readable(files: Sequence[Path]) -> None:
     for file in files:
         if not file.exists():
             raise TextError(f"{file} does not exist.", "Check the path.")
-        if file.is_dir() or not os.access(file, os.R_OK):
+        if file.is_dir():
+            raise TextError(f"{file} is a folder.", "Give its files, or leave out --input to translate the folder.")
+        if not os.access(file, os.R_OK):
             raise TextError(f"{file} cannot be read.", "Give a text file that you may read.")
 
 

@@ -106,6 +106,10 @@ class ResumableFile:
                 os.replace(self.partial, self.path)
                 self.progress.unlink(missing_ok=True)
         elif isinstance(error, OnehopError) and not self._is_other_text:
+            if not self.partial.stat().st_size:  # nothing to keep
+                self.partial.unlink()
+                self.progress.unlink(missing_ok=True)
+                return
             raise type(error)(error.what, f"{error.remedy} {self._kept()}") from None
         elif isinstance(error, KeyboardInterrupt):
             print(f"onehop: Stopped. {self._kept()}", file=sys.stderr)

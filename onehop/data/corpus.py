@@ -7,6 +7,7 @@ import importlib
 import io
 import lzma
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -253,7 +254,8 @@ def refuse_other_unicode(first_line: bytes, path: Path) -> None:
         encoding = "UTF-16"
     else:
         return
-    remedy = f"Convert it: iconv -f {encoding} -t UTF-8 {path.name}"
+    name = f" {shlex.quote(str(path))}" if path.exists() else ""  # standard input has no name
+    remedy = f"Convert it with `iconv -f {encoding} -t UTF-8{name}`."
     raise TextError(f"{path} is {encoding} (line 1), not UTF-8.", remedy)
 
 

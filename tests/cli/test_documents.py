@@ -60,7 +60,7 @@ def test_one_file_becomes_a_file_and_several_a_folder(here):
             ["a.md", "-o", "s3://bucket/a.md"],
             "-o s3:// is not on this machine, and outputs are written here. Give a local",
         ),
-        (["."], "Several files cannot be written to standard output. Give a folder with -o."),
+        (["."], "The files of . cannot be written to standard output. Give a folder with -o."),
     ],
 )
 def test_invalid_calls_are_refused(here, args, message):

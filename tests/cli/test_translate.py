@@ -480,6 +480,16 @@ def test_after_an_error_the_partial_file_has_all_earlier_lines(here, capitals):
     refused(found, "Line 500 of standard input is not UTF-8. Convert it, e.g. with iconv.")
 
 
+def test_before_the_first_translation_an_error_leaves_no_file(here, capitals):
+    Path("bad").write_text("one\n", encoding="utf-16")
+    found = onehop(*M, "-i", "bad", "-o", "out")
+    message = "bad is UTF-16 (line 1), not UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8 bad`."
+    assert found.stderr == f"translating\nonehop: {message}\n"
+    assert list(here.glob("out*")) == []
+    message = "standard input is UTF-16 (line 1), not UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8`."
+    refused(onehop(*M, stdin=Path("bad").read_bytes()), message)
+
+
 def test_a_truncated_archive_is_translated_up_to_the_damage(here, capitals):
     with gzip.open("cut.gz", "wb") as file:
         file.write(b"".join(b"%d%s\n" % (i, b" " * 1000) for i in range(1000)))
@@ -504,7 +514,7 @@ def test_pipes_and_devices_are_written_to_directly(here, capitals):
     ("args", "message"),
     [
         (["-i", "no"], "no does not exist. Check the path."),
-        (["-i", "."], ". cannot be read. Give a text file that you may read."),
+        (["-i", "."], ". is a folder. Give its files, or leave out --input to translate the folder."),
         (["one", "-i", "a.txt"], "Both a text and --input are given. Give one of them."),
         (
             ["one", "--n-best", "2"],

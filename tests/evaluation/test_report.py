@@ -333,7 +333,7 @@ UNEQUAL = "They must be aligned line by line. Check line"
         ("--hyp nowhere", "nowhere cannot be read: No such file or directory. Check the file and its permissions."),
         ("--src . --hyp two", ". cannot be read: Is a directory. Check the file and its permissions."),
         ("--hyp bad", "Line 2 of bad is not UTF-8. Convert it, e.g. with iconv."),
-        ("--hyp utf16", "utf16 is UTF-16 (line 1), not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 utf16"),
+        ("--hyp utf16", "utf16 is UTF-16 (line 1), not UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8 utf16`."),
         ("--src empty --ref empty --hyp empty", "empty is empty. Give a file with one sentence a line."),
         ("--hyp empty", "empty is empty. Give a file with one sentence a line."),
         ("--model nowhere", "There is no model 'nowhere'."),

@@ -54,6 +54,8 @@ def decoded(data: bytes, name: str) -> Source:
     try:
         text = data.removeprefix(BYTE_ORDER_MARK).decode("utf-8")
     except UnicodeDecodeError as e:
+        if b"\0" in data:
+            raise TextError(f"{name} is not text.", "Save it as text, docx, odt, epub or HTML.") from None
         line = data.count(b"\n", 0, e.start) + 1
         raise TextError(f"Line {line} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
     crlf = "\r\n" in text and text.count("\r") == text.count("\n") == text.count("\r\n")

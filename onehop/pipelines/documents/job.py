@@ -125,7 +125,8 @@ def job_of(paths: Sequence[Path], out: Path | None, options: ReadOptions) -> Job
     if len(paths) == 1 and not paths[0].is_dir():
         return _job_of_file(paths[0], out, options)
     if out is None:
-        raise SettingsError("Several files cannot be written to standard output.", "Give a folder with -o.")
+        files = "Several files" if len(paths) > 1 else f"The files of {paths[0]}"
+        raise SettingsError(f"{files} cannot be written to standard output.", "Give a folder with -o.")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file.", "Give a folder with -o: there are several files to write.")
     files: dict[str, File] = {}

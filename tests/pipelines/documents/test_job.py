@@ -120,7 +120,7 @@ def test_a_bad_file_does_not_stop_the_others(here, pipeline):
 @pytest.mark.parametrize(
     ("paths", "out", "how", "message"),
     [
-        (["in"], None, {}, "Several files cannot be written to standard output. Give a folder with -o."),
+        (["in"], None, {}, "The files of in cannot be written to standard output. Give a folder with -o."),
         (["in", "note.txt"], "note.txt", {}, "note.txt is a file. Give a folder with -o: there are several"),
         (["note.txt"], "note.txt", {}, "note.txt is also an input. Give another -o."),
         (["in"], "in", {}, "in/a.txt is also an input. Give another -o."),

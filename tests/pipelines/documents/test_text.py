@@ -55,6 +55,8 @@ def test_hard_wrapped_lines_are_one_paragraph(translated):
 def test_files_that_are_not_utf8_are_refused():
     with pytest.raises(TextError, match=r"Line 2 of x\.txt is not UTF-8"):
         read_document(b"one\nGr\xfc\xdfe\n", "x.txt")
+    with pytest.raises(TextError, match=r"x\.pdf is not text\. Save it as text, docx, odt, epub or HTML\."):
+        read_document(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n\0", "x.pdf")
     with pytest.raises(TextError, match="UTF-16"):
         read_document("one".encode("utf-16"), "x.srt")
     with pytest.raises(TextError, match="UTF-32"):
