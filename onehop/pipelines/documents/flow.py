@@ -2,13 +2,13 @@
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from onehop.data.corpus import BYTE_ORDER_MARK, refuse_other_unicode
-from onehop.errors import TextError
+from onehop.errors import SettingsError, TextError
 from onehop.pipelines.html import flows, kept_spans, verbatim
 from onehop.pipelines.html_markup import Flow, Mark, Piece, Unit, tag_kind
 from onehop.text.sentences import ADDRESS
@@ -60,6 +60,13 @@ def decoded(data: bytes, name: str) -> Source:
         raise TextError(f"Line {line} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
     crlf = "\r\n" in text and text.count("\r") == text.count("\n") == text.count("\r\n")
     return Source(text.replace("\r\n", "\n") if crlf else text, data.startswith(codecs.BOM_UTF8), crlf)
+
+
+def refuse_missing_keys(pieces: Sequence[Piece], fields: Collection[str], name: str) -> None:
+    """Refuse keys that choose no text: a file that stays as it is would look translated."""
+    if fields and all(isinstance(piece, str) for piece in pieces):
+        what = f"{name} has no text below the key {' or '.join(sorted(fields))}."
+        raise SettingsError(what, "Give another key, or none to translate all text.")
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,8 @@ def job_of(paths: Sequence[Path], out: Path | None, options: ReadOptions) -> Job
     if len(paths) == 1 and not paths[0].is_dir():
         return _job_of_file(paths[0], out, options)
     if out is None:
-        files = "Several files" if len(paths) > 1 else f"The files of {paths[0]}"
-        raise SettingsError(f"{files} cannot be written to standard output.", "Give a folder with -o.")
+        which = "Several files" if len(paths) > 1 else f"The files of {paths[0]}"
+        raise SettingsError(f"{which} cannot be written to standard output.", "Give a folder with -o.")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"{out} is a file.", "Give a folder with -o: there are several files to write.")
     files: dict[str, File] = {}
@@ -153,6 +153,10 @@ def _job_of_file(path: Path, out: Path | None, options: ReadOptions) -> Job:
         raise SettingsError(f"{path} is binary, and a terminal cannot show it.", "Give a file with -o.")
     if out is not None and out.is_dir():
         out = out / path.name
+    other = format_of(out, None) if out is not None else None
+    if other not in (None, name) and (FORMATS[name].binary or FORMATS[str(other)].binary):
+        what = f"{out} would be {name}, not {other}."
+        raise SettingsError(what, f"A document keeps its format. Give -o a name that ends in {path.suffix or '.txt'}.")
     file = File(path, path.name, out)
     _check_target(file)
     has_state = out is not None and (out.is_file() or not out.exists())  # not for a pipe or a device

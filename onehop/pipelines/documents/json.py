@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 
 from onehop.errors import TextError
-from onehop.pipelines.documents.flow import Pieces, decoded, flow_of
+from onehop.pipelines.documents.flow import Pieces, decoded, flow_of, refuse_missing_keys
 from onehop.pipelines.html_markup import Piece, Unit
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]')
@@ -23,7 +23,9 @@ def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
     except ValueError as e:
         raise TextError(f"{name} is not JSON: {e}.", "Correct it, or give another --format.") from None
     ascii_only = source.text.isascii() and re.search(r"\\u[0-9a-fA-F]{4}", source.text) is not None
-    return Pieces(source, list(_pieces(source.text, fields, ascii_only)))
+    pieces = list(_pieces(source.text, fields, ascii_only))
+    refuse_missing_keys(pieces, fields, name)
+    return Pieces(source, pieces)
 
 
 def _pieces(text: str, fields: Collection[str], ascii_only: bool) -> Iterator[Piece]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from onehop.errors import TextError
-from onehop.pipelines.documents.flow import Pieces, decoded, flow_of
+from onehop.pipelines.documents.flow import Pieces, decoded, flow_of, refuse_missing_keys
 from onehop.pipelines.documents.json import escaper
 from onehop.pipelines.html_markup import Piece, Unit
 
@@ -44,6 +44,7 @@ def read(data: bytes, name: str, *, fields: Collection[str] = ()) -> Pieces:
         begin, end = prefix.end() if prefix else begin, node.end_mark.index
         pieces += [source.text[at:begin], *_scalar_pieces(source.text[begin:end], node.style or "", in_list)]
         at = end
+    refuse_missing_keys(pieces, fields, name)
     return Pieces(source, [*pieces, source.text[at:]])
 
 

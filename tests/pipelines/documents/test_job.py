@@ -126,6 +126,8 @@ def test_a_bad_file_does_not_stop_the_others(here, pipeline):
         (["in"], "in", {}, "in/a.txt is also an input. Give another -o."),
         (["in/a.txt", "other/a.txt"], "out", {}, "in/a.txt and other/a.txt would both become out/a.txt."),
         (["empty"], "out", {}, "empty has no file that can be translated. Formats: text, "),
+        (["note.txt"], "a.docx", {}, "a.docx would be text, not docx. A document keeps its format. Give -o a name"),
+        (["a.odt"], "b.txt", {}, "b.txt would be odt, not text. A document keeps its format. Give -o a name"),
         (["x.gz"], "out", {}, "x.gz is compressed. Give it with --input, or unpack it."),
         (["note.txt"], "out", {"fields": ("a",)}, "--field does not work with the format text. It is for: json"),
     ],
@@ -135,6 +137,7 @@ def test_invalid_jobs_are_refused(here, paths, out, how, message):
     Path("other").mkdir()
     Path("other/a.txt").write_text("one")
     Path("x.gz").write_bytes(b"x")
+    Path("a.odt").write_bytes(b"x")
     with pytest.raises(OnehopError) as refused:
         job_of([Path(path) for path in paths], None if out is None else Path(out), ReadOptions(**how))
     assert str(refused.value).startswith(message)

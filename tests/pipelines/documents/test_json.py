@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from onehop.errors import TextError
-from onehop.pipelines.documents import read_document
+from onehop.errors import SettingsError, TextError
+from onehop.pipelines.documents import ReadOptions, read_document
 
 MESSAGES = r"""{
   "title": "Settings",
@@ -57,3 +57,8 @@ def test_invalid_json_is_refused():
 def test_deep_nesting_is_refused():
     with pytest.raises(TextError, match=r"^x\.json is nested too deeply\. Split it into several files\.$"):
         read_document(b"[" * 100_000 + b"]" * 100_000, "x.json")
+
+
+def test_a_key_that_chooses_no_text_is_refused():
+    with pytest.raises(SettingsError, match=r"^x\.json has no text below the key name or text\. Give another key"):
+        read_document(b'{"id": "one"}', "x.json", ReadOptions(fields=("text", "name")))

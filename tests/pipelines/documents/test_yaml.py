@@ -5,8 +5,8 @@ from datetime import date
 import pytest
 import yaml
 
-from onehop.errors import TextError
-from onehop.pipelines.documents import read_document
+from onehop.errors import SettingsError, TextError
+from onehop.pipelines.documents import ReadOptions, read_document
 
 MESSAGES = r"""# a comment
 en:
@@ -79,3 +79,8 @@ def test_nested_and_cyclic_aliases_are_read_once():
     bomb = "a0: &a0 word\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
     assert ["".join(flow.characters) for flow in read_document(bomb.encode(), "x.yml").flows] == ["word"]
     assert [str(flow.characters) for flow in read_document(b"&a [*a, *a]\n", "x.yml").flows] == []
+
+
+def test_a_key_that_chooses_no_text_is_refused():
+    with pytest.raises(SettingsError, match=r"^x\.yml has no text below the key name or text\. Give another key"):
+        read_document(b"id: one\n", "x.yml", ReadOptions(fields=("text", "name")))
