@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +28,7 @@ DEFAULT = "en-de"
 _DEFAULTS = "defaults.json"  # in the user's folder
 _Pair = tuple[str, str]
 Defaults = dict[str, _Pair]  # name and languages of each, in the order of the choices
+PACKAGED = ("en-de-small", "de-en", "en-fr", "fr-en")  # the models in the repository's packages/
 PIVOT = "en"  # the language between two models
 SMALL = "-small"  # NAME-small is the fast form of NAME: it is never ambiguous with it
 Quality = Literal["best", "fast"]  # the model NAME, or NAME-small
@@ -153,7 +154,8 @@ def _of_quality(path: Path, quality: Quality, *, named: bool) -> Path:
     others = [other for other, languages in translators().items() if languages == pair and other.endswith(SMALL)]
     if quality == "fast" and others:
         raise ModelFileError(what, f"Install it, or name another with --model, such as {others[0]}.")
-    remedy = f"Install its package, put {wanted}{SUFFIX} into {user_folder()}, or leave out --quality."
+    package = f" (pip install packages/onehop-{wanted} in a checkout)" if wanted in PACKAGED else ""
+    remedy = f"Install its package{package}, put {wanted}{SUFFIX} into {user_folder()}, or leave out --quality."
     raise ModelFileError(what, remedy)
 
 
@@ -174,6 +176,8 @@ def named_model(name: str) -> Path:
     # A path is not the name of an installed model: the error of reading it says more.
     if os.sep in name or path.suffix == SUFFIX:
         return path
+    if remedy := _install_remedy([name]):
+        raise ModelFileError(f"The model {name} is not installed.", remedy)
     raise ModelFileError(f"There is no model {name!r}.", nearest(name, models, _how_to_get_one(list(labels()))))
 
 
@@ -239,7 +243,20 @@ def _no_model(source: str | None, target: str | None) -> ModelFileError:
     through = [(a, PIVOT, b) for a, b in halves if a != b and (a, b) not in direct]
     pairs = ", ".join(" → ".join(way) for way in (*direct, *through))
     remedy = f"Choose one of {pairs}, or install a model for yours." if pairs else _how_to_get_one([])
-    return ModelFileError(f"No model{pair} is installed{besides}.", remedy)
+    ways = [tuple(name.split("-")) for name in PACKAGED if not name.endswith(SMALL)]
+    ways = [(a, b) for a, b in ways if pair and source in (None, a) and target in (None, b)]
+    if not ways and source and target:  # both halves of the way through English, unless they are installed
+        ways = [way for way in ((source, PIVOT), (PIVOT, target)) if way not in direct]
+    return ModelFileError(
+        f"No model{pair} is installed{besides}.", _install_remedy(list(map("-".join, ways))) or remedy
+    )
+
+
+def _install_remedy(names: Sequence[str]) -> str:
+    """How to install models that the repository has as packages; empty if it lacks one of them."""
+    if not names or not set(names) <= set(PACKAGED):
+        return ""
+    return f"Install it from a checkout: pip install {' '.join(f'packages/onehop-{name}' for name in names)}"
 
 
 def _how_to_get_one(names: list[str]) -> str:

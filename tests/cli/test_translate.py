@@ -746,9 +746,25 @@ def test_shards_are_not_listed_as_models(two_models):
         (None, [None, None], "Several models are installed: first, other. Choose one with --model, or give --to."),
         (
             None,
+            ["sv", None],
+            "No model from sv to any language is installed. "
+            "Choose one of en → de, en → fr, or install a model for yours.",
+        ),
+        (
+            None,
             ["fr", None],
             "No model from fr to any language is installed. "
-            "Choose one of en → de, en → fr, or install a model for yours.",
+            "Install it from a checkout: pip install packages/onehop-fr-en",
+        ),
+        (
+            None,
+            ["fr", "de"],
+            "No model from fr to de is installed. Install it from a checkout: pip install packages/onehop-fr-en",
+        ),
+        (
+            "fr-en",
+            [None, None],
+            "The model fr-en is not installed. Install it from a checkout: pip install packages/onehop-fr-en",
         ),
     ],
 )

@@ -4,6 +4,7 @@ import copy
 import gc
 import multiprocessing
 import pickle
+import re
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -214,10 +215,9 @@ def test_quality_fast_uses_the_small_model_and_greedy_search(install, monkeypatc
 
 def test_errors_of_a_missing_quality_name_the_python_argument(install):
     folder = install("en-de")
-    remedy = f"put en-de-small.safetensors into {folder}, or leave out quality=."
-    with pytest.raises(
-        ModelFileError, match=f"quality=fast needs en-de-small beside en-de. Install its package, {remedy}"
-    ):
+    package = "(pip install packages/onehop-en-de-small in a checkout)"
+    remedy = f"Install its package {package}, put en-de-small.safetensors into {folder}, or leave out quality=."
+    with pytest.raises(ModelFileError, match=re.escape(f"quality=fast needs en-de-small beside en-de. {remedy}")):
         Translator(quality="fast")
     for model in ("en-de", ["en-de"]):
         with pytest.raises(SettingsError, match="quality=fast asks for en-de-small"):

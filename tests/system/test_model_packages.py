@@ -15,7 +15,7 @@ import pytest
 from onehop.config import load_settings
 from onehop.pipelines.sentence_translator import SentenceTranslator
 from onehop.storage.model_io import read_model
-from onehop.storage.registry import CARD, GROUP, MODEL, SMALL
+from onehop.storage.registry import CARD, GROUP, MODEL, PACKAGED, SMALL
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = sorted((ROOT / "packages").iterdir())
@@ -38,6 +38,10 @@ def folder_of(package: Path) -> Path:
 
 
 each = pytest.mark.parametrize("package", PACKAGES, ids=name_of)
+
+
+def test_error_messages_know_every_package():
+    assert sorted(PACKAGED) == [name_of(package) for package in PACKAGES]
 
 
 def test_every_package_is_tested():
