@@ -18,7 +18,7 @@ from onehop.config import DataSettings
 from onehop.console import StageProgress
 from onehop.data import filters
 from onehop.data.chunks import Plain, RawChunk, read_chunks
-from onehop.data.corpus import ParallelFile
+from onehop.data.corpus import CONVERT, ParallelFile
 from onehop.data.mixture import source_name
 from onehop.data.worker_pool import in_order
 from onehop.errors import TextError
@@ -216,7 +216,7 @@ class FilterProgress:
                 raise TextError(
                     f"{path} is not UTF-8: {count} of its first {read} lines cannot be read, "
                     f"beginning with line {first}.",
-                    "Convert it, for instance with iconv -f ISO-8859-1 -t UTF-8.",
+                    CONVERT,
                 )
 
 

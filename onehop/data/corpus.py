@@ -18,7 +18,8 @@ from typing import IO, Any
 from onehop.errors import SettingsError, TextError, require
 
 STDIN = "-"
-_LANG = "{lang}"
+LANG = "{lang}"  # in the name of a pair of files, its two languages
+CONVERT = "Convert it, e.g. with `iconv -f latin1 -t utf-8`."
 GLOB_MARKS = "*?["
 PACKED = (".gz", ".xz", ".zst")
 # Endings of files of records; each has a reader in onehop/data/records.py.
@@ -92,8 +93,8 @@ def _files_of_entry(entry: str, root: Path, source: str, target: str) -> list[Pa
         format = _format_of(paths[0])
         return _checked(ParallelFile(name=path.name, paths=paths, format=format, languages=(source, target)))
 
-    if _LANG in entry:
-        paths = tuple(root / entry.replace(_LANG, lang) for lang in (source, target))
+    if LANG in entry:
+        paths = tuple(root / entry.replace(LANG, lang) for lang in (source, target))
         return [_checked(ParallelFile(name=Path(entry).name, paths=paths))]
     path = root / entry
     if any(mark in entry for mark in GLOB_MARKS) and not path.exists():
@@ -137,7 +138,7 @@ def entries_from_names(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str
 def _needs_no_partner(name: str) -> bool:
     path = Path(name)
     return (
-        _LANG in name or name == STDIN or ".tsv" in path.suffixes or _format_of(path) is not None or os.path.isdir(path)
+        LANG in name or name == STDIN or ".tsv" in path.suffixes or _format_of(path) is not None or os.path.isdir(path)
     )
 
 
@@ -148,7 +149,7 @@ def _entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
     if len(first) != len(second) or len(differ) != 1 or differ[0] == 0:
         raise TextError(f"{one} and {two} are not named as a pair.", _PAIR_REMEDY)
     index = differ[0]
-    return ".".join([*first[:index], _LANG, *first[index + 1 :]]), (first[index], second[index])
+    return ".".join([*first[:index], LANG, *first[index + 1 :]]), (first[index], second[index])
 
 
 def _checked(file: ParallelFile) -> ParallelFile:
@@ -243,7 +244,7 @@ def decode_line(line: bytes, number: int, name: Path | str) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError:
-        raise TextError(f"Line {number} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+        raise TextError(f"Line {number} of {name} is not UTF-8.", CONVERT) from None
 
 
 def refuse_other_unicode(first_line: bytes, path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from onehop.config import DataSettings
 from onehop.data.chunks import RawChunk
+from onehop.data.corpus import LANG
 from onehop.text.language_id import IDENTIFIER, LETTERS, LanguageCheck, identifier_version
 from onehop.text.sentences import UNSPACED
 from onehop.text.tokenizer import normalise
@@ -125,8 +126,9 @@ def report_to_text(report: FilterReport) -> str:
     src, tgt = report.train_tokens
     what, tokens = ("pair", f"{src:,} source and {tgt:,} target tokens") if src else ("text", f"{tgt:,} tokens")
     cut = f", cut into {report.read + report.added:,}" if report.added else ""
+    files = sum(2 if LANG in name else 1 for name in report.files)  # name.{lang} is a pair of files
     lines = [
-        f"{counted(report.read, what)} read from {counted(len(report.files), 'file')}{cut}",
+        f"{counted(report.read, what)} read from {counted(files, 'file')}{cut}",
         f"{report.train:,} for training ({tokens}, vocabulary of {report.vocabulary:,})",
         f"{report.valid:,} for validation",
     ]

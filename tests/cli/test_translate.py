@@ -366,7 +366,9 @@ def test_memory_does_not_grow_with_the_input():
 def test_lines_before_an_error_are_output():
     windows = line_filter.windows("x", iter([[b"a", b"b"], [b"\xff", b"c"]]))
     assert next(windows).lines == ["a", "b"]
-    with pytest.raises(TextError, match=r"Line 3 of x is not UTF-8\. Convert it, e\.g\. with iconv\."):
+    with pytest.raises(
+        TextError, match=r"Line 3 of x is not UTF-8\. Convert it, e\.g\. with `iconv -f latin1 -t utf-8`\."
+    ):
         next(windows)
 
 
@@ -466,7 +468,7 @@ def test_after_an_error_the_partial_file_has_all_earlier_lines(here, capitals):
     lines = [b"line"] * 499 + [b"\xff", b"after"]
     Path("bad").write_bytes(b"\n".join(lines))
     Path("out").write_text("old")
-    message = "Line 500 of bad is not UTF-8. Convert it, e.g. with iconv."
+    message = "Line 500 of bad is not UTF-8. Convert it, e.g. with `iconv -f latin1 -t utf-8`."
     found = onehop(*M, "-i", "bad")
     assert found.stdout == "LINE\n" * 499
     refused(found, message)
@@ -477,7 +479,7 @@ def test_after_an_error_the_partial_file_has_all_earlier_lines(here, capitals):
     assert (Path("out").read_text(), partial.read_text()) == ("old", "LINE\n" * 499)
     found = onehop(*M, stdin=b"\n".join(lines))
     assert found.stdout == "LINE\n" * 499
-    refused(found, "Line 500 of standard input is not UTF-8. Convert it, e.g. with iconv.")
+    refused(found, "Line 500 of standard input is not UTF-8. Convert it, e.g. with `iconv -f latin1 -t utf-8`.")
 
 
 def test_before_the_first_translation_an_error_leaves_no_file(here, capitals):
@@ -562,7 +564,7 @@ def test_lines_are_not_written_to_a_folder(here, capitals):
 def test_an_argument_that_is_not_utf8_is_refused_at_its_line(here, capitals):
     found = onehop(*M, os.fsdecode(b"fine\n\xff"))
     assert found.stdout == "FINE\n"
-    refused(found, "Line 2 of the text is not UTF-8. Convert it, e.g. with iconv.")
+    refused(found, "Line 2 of the text is not UTF-8. Convert it, e.g. with `iconv -f latin1 -t utf-8`.")
 
 
 def test_closed_standard_input_is_a_one_line_error(monkeypatch):

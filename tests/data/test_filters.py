@@ -1,6 +1,7 @@
 """Each check on a pair, and the report."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -163,6 +164,8 @@ def test_the_report_lists_counts_and_samples():
     assert report_from_dict(report_to_dict(report)) == report
     lines = report_to_text(report).splitlines()
     assert lines[0] == "15 pairs read from 2 files"
+    pair = report_to_text(replace(report, files={"train.{lang}": 15}))
+    assert pair.startswith("15 pairs read from 2 files\n")
     assert lines[1] == "9 for training (70 source and 80 target tokens, vocabulary of 400)"
     assert lines[2] == "1 for validation"
     at = lines.index("           4 dropped: empty side")

@@ -332,7 +332,7 @@ UNEQUAL = "They must be aligned line by line. Check line"
         ("--hyp two --against three", f"two has 2 lines and three has 3. {UNEQUAL} 3, where"),
         ("--hyp nowhere", "nowhere cannot be read: No such file or directory. Check the file and its permissions."),
         ("--src . --hyp two", ". cannot be read: Is a directory. Check the file and its permissions."),
-        ("--hyp bad", "Line 2 of bad is not UTF-8. Convert it, e.g. with iconv."),
+        ("--hyp bad", "Line 2 of bad is not UTF-8. Convert it, e.g. with `iconv -f latin1 -t utf-8`."),
         ("--hyp utf16", "utf16 is UTF-16 (line 1), not UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8 utf16`."),
         ("--src empty --ref empty --hyp empty", "empty is empty. Give a file with one sentence a line."),
         ("--hyp empty", "empty is empty. Give a file with one sentence a line."),

@@ -106,7 +106,7 @@ def test_read_glossary_strips_normalises_and_removes_duplicates(tmp_path):
         (b"a\t\n", "Line 1 of {} is not a term. Write: source TAB target."),
         (b"a\tb\tc\n", "Line 1 of {} is not a term. Write: source TAB target."),
         (b"a\tb\nA\tc\n", "Line 2 of {} gives 'A' a second translation. Keep one of them."),
-        (b"\na\t\xff\n", "Line 2 of {} is not UTF-8. Convert it, e.g. with iconv."),
+        (b"\na\t\xff\n", "Line 2 of {} is not UTF-8. Convert it, e.g. with `iconv -f latin1 -t utf-8`."),
         (None, "{} cannot be read: No such file or directory. Check the file and its permissions."),
     ],
 )

@@ -521,7 +521,9 @@ def test_translate_works_as_a_process(model_file, translated):
 
 def test_bad_utf8_is_refused_with_its_line(model_file):
     found = onehop("translate", "-m", model_file, stdin=b"fine\nGr\xfc\xdfe\n")
-    assert found.stderr.endswith("\nonehop: Line 2 of standard input is not UTF-8. Convert it, e.g. with iconv.\n")
+    assert found.stderr.endswith(
+        "\nonehop: Line 2 of standard input is not UTF-8. Convert it, e.g. with `iconv -f latin1 -t utf-8`.\n"
+    )
     assert found.stdout.count("\n") == 1  # earlier lines are written
     assert found.exit_code == 2
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from onehop.data.corpus import BYTE_ORDER_MARK, refuse_other_unicode
+from onehop.data.corpus import BYTE_ORDER_MARK, CONVERT, refuse_other_unicode
 from onehop.errors import SettingsError, TextError
 from onehop.pipelines.html import flows, kept_spans, verbatim
 from onehop.pipelines.html_markup import Flow, Mark, Piece, Unit, tag_kind
@@ -57,7 +57,7 @@ def decoded(data: bytes, name: str) -> Source:
         if b"\0" in data:
             raise TextError(f"{name} is not text.", "Save it as text, docx, odt, epub or HTML.") from None
         line = data.count(b"\n", 0, e.start) + 1
-        raise TextError(f"Line {line} of {name} is not UTF-8.", "Convert it, e.g. with iconv.") from None
+        raise TextError(f"Line {line} of {name} is not UTF-8.", CONVERT) from None
     crlf = "\r\n" in text and text.count("\r") == text.count("\n") == text.count("\r\n")
     return Source(text.replace("\r\n", "\n") if crlf else text, data.startswith(codecs.BOM_UTF8), crlf)
 

@@ -113,7 +113,7 @@ def test_a_bad_file_does_not_stop_the_others(here, pipeline):
     listener = CollectedMessages()
     with pytest.raises(TextError, match="1 of 2 files could not be translated"):
         job_of([Path("in")], Path("out"), ReadOptions()).run(pipeline(), {}, listener)
-    assert listener.messages == ["Line 1 of in/a.txt is not UTF-8. Convert it, e.g. with iconv."]
+    assert listener.messages == ["Line 1 of in/a.txt is not UTF-8. Convert it, e.g. with `iconv -f latin1 -t utf-8`."]
     assert Path("out/deep/b.md").read_text() == "# TWO\n\nFOUR\n"
 
 
