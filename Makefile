@@ -34,6 +34,7 @@ $(VENV)/.dev: $(VENV)/.runtime
 
 demo: install
 	$(BIN)/onehop demo -o runs/demo.html
+	@echo 'Next: source $(BIN)/activate, then onehop translate "Your own sentence."'
 
 check: check-js check-python
 

@@ -56,10 +56,10 @@ def demo(page: Path, device: str | None = None) -> None:
             out.print(line)
         out.print()
     out.print("A weight says where a head looked, not what decided the word.")
-    out.print("The page shows what becomes of the translation when parts are switched off.")
-    console().print("It is being made: the sentence is translated a dozen times more.")
+    out.print("For that, the page switches parts of the model off and translates again.")
+    console().print("Writing the page: the first sentence is translated a dozen times more.")
     View(explorer.alone(EXAMPLES[0].source)).save(page)
-    out.print(f"The first translation, number by number, to open in a browser:\n{page}")
+    out.print(f"Open this file in a browser, to see every number of the first translation:\n{page}")
 
 
 def pronoun_attention(trace: Trace, layer: int) -> PronounAttention | None:
