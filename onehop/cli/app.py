@@ -121,7 +121,7 @@ def errors_name_cli_options() -> Iterator[None]:
         yield
     except SettingsError as e:
         texts = (re.sub(r"\bsearch\.(\w+)", lambda m: f"--{m[1].replace('_', '-')}", t) for t in (e.what, e.remedy))
-        raise SettingsError(*texts) from None
+        raise SettingsError(*(t.replace("Set --sample to true", "Give --sample") for t in texts)) from None
 
 
 app = typer.Typer(

@@ -523,7 +523,7 @@ def test_pipes_and_devices_are_written_to_directly(here, capitals):
             "--n-best 2 does not work with plain text. Give --json, or --whole-lines for Moses's format.",
         ),
         (["one", "--workers", "2"], "--workers 2 share the lines of files. Give them with --input."),
-        (["one", "--temperature", "2"], "--temperature is 2.0, but nothing is sampled. Set --sample to true."),
+        (["one", "--temperature", "2"], "--temperature is 2.0, but nothing is sampled. Give --sample."),
         (["one", "--alignments"], "--alignments do not work with plain text. Give --json too."),
         (["one", "--alpha", "-1"], "--alpha is -1.0. It must be at least 0.0: α of the length penalty; 0: none."),
         (
