@@ -1,7 +1,6 @@
 """Errors that a user can cause: one line that says what happened and what to do about it."""
 
 import errno
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -127,6 +126,7 @@ def check_folder(folder: Path | None) -> None:
     if folder is None:
         return
     around = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not around.is_dir() or not os.access(around, os.W_OK):
-        why = os.strerror(errno.EACCES if around.is_dir() else errno.ENOTDIR)
-        raise TextError(f"{folder} cannot be written: {why}.", "Give another -o.")
+    import tempfile  # few commands need it
+
+    with write_errors(folder), tempfile.TemporaryFile(dir=around):  # os.access does not tell why
+        pass

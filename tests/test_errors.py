@@ -1,5 +1,7 @@
 """Errors can be pickled; a missing package is named with its extra."""
 
+import errno
+import os
 import pickle
 import re
 import sys
@@ -38,6 +40,21 @@ def test_the_first_missing_module_is_named_with_its_extra(monkeypatch):
     install = 'This needs sacreBLEU. Install it with: pip install "onehop[evaluate]"'
     assert str(error.value) == f"{install}, or do without"
     assert str(missing_package("sacrebleu.metrics")) == install
+
+
+def test_a_folder_that_cannot_be_written_is_refused_with_the_systems_reason(tmp_path, monkeypatch):
+    errors.check_folder(tmp_path / "new" / "deep")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OnehopError, match=r"file/new cannot be written: Not a directory\. Give another -o\."):
+        errors.check_folder(tmp_path / "file" / "new")
+
+    def read_only(dir):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    with pytest.raises(OnehopError, match=r"new cannot be written: Read-only file system\. Give another -o\."):
+        errors.check_folder(tmp_path / "new")
 
 
 def test_every_module_of_extras_is_a_dependency_of_its_extra():
