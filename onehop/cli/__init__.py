@@ -11,12 +11,12 @@ from typer.main import get_command_name
 
 # Their order is the order of `--help`.
 # isort: off
-from onehop.cli import translate, inspect, train, tasks, experiments, installation
+from onehop.cli import translate, serve, convert, inspect, train, tasks, experiments, installation
 
 # isort: on
 from onehop.cli.app import app
 
-__all__ = ["app", "experiments", "inspect", "installation", "main", "tasks", "train", "translate"]
+__all__ = ["app", "convert", "experiments", "inspect", "installation", "main", "serve", "tasks", "train", "translate"]
 
 
 def _with_command(words: list[str]) -> typer.Typer:

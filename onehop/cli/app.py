@@ -162,7 +162,7 @@ Changes = Annotated[
 ]
 
 # Panels of `--help`, below the options that most users need.
-SEARCH, MACHINE = "Search and sampling", "Engine and machine"
+USE, SEARCH, MACHINE = "Use a model", "Search and sampling", "Engine and machine"
 
 Device = Annotated[
     str | None,

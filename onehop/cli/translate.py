@@ -1,4 +1,4 @@
-"""Commands that use a model: translate, serve, evaluate, export, import."""
+"""Commands that translate, and score translations."""
 
 import json
 import sys
@@ -12,10 +12,10 @@ from onehop.cli.app import (
     MACHINE,
     NAME_OR_FILE,
     SEARCH,
+    USE,
     Alpha,
     Device,
     ModelName,
-    Sentences,
     Threads,
     WorkerThreads,
     app,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from onehop.cli.line_filter import LineInputs
     from onehop.pipelines.documents import ReadOptions
 
-_PANEL = "Use a model"
 _DOCUMENTS, _WORDING = "Documents", "Sentences and wording"
 
 _ComputeOption = Annotated[
@@ -40,7 +39,7 @@ _ComputeOption = Annotated[
 ]
 
 
-@app.command(rich_help_panel=_PANEL)
+@app.command(rich_help_panel=USE)
 def translate(
     words: Annotated[
         list[str] | None,
@@ -286,65 +285,7 @@ def _check_plain(n_best: int, alignments: bool, *, moses: bool) -> None:
         raise SettingsError("--alignments do not work with plain text.", "Give --json too.")
 
 
-@app.command(rich_help_panel=_PANEL)
-def serve(
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", "-m", **NAME_OR_FILE, help="Default: every installed model; repeatable."),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all interfaces.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free one.")] = 5000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, each with its own copy of the models.")] = 1,
-    keys: Annotated[Path | None, typer.Option(help="File of hashed API keys, beside those in ONEHOP_API_KEYS.")] = None,
-    make_key: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Print a new key and its line for the file, and exit.")
-    ] = None,
-    cors: Annotated[
-        list[str] | None, typer.Option(metavar="ORIGIN", help="Origin that may call, or *; repeatable.")
-    ] = None,
-    proxy: Annotated[
-        str | None, typer.Option(metavar="ADDRESSES", help="Proxies whose X-Forwarded-For is trusted.")
-    ] = None,
-    explore: Annotated[
-        bool | None,
-        typer.Option("--explore/--no-explore", help="Allow the explorer and traces. Default: only on localhost."),
-    ] = None,
-    limits: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a limit (docs/reference/http.md); repeatable."),
-    ] = None,
-    log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts to the access log.")] = False,
-    compute: Annotated[
-        Literal["int8", "float32"] | None,
-        typer.Option(help="Default: int8 for CTranslate2, float32 for torch.", rich_help_panel=MACHINE),
-    ] = None,
-    engine: Annotated[
-        Literal["auto", "ctranslate2", "torch"],
-        typer.Option(metavar="ENGINE", help="Engine, as for translate.", rich_help_panel=MACHINE),
-    ] = "auto",
-    device: Device = None,
-    threads: WorkerThreads = None,
-) -> None:
-    """Serve translations over HTTP, with a page at / and LibreTranslate's API."""
-    from onehop.server import auth, start
-
-    if make_key is not None:
-        key, line = auth.make(make_key)
-        typer.echo(f"key, for the client (it is not stored): {key}\nline, for the file of --keys: {line}")
-        return
-    access = {"keys_file": str(keys) if keys else None, "origins": tuple(cors or ()), "log_texts": log_texts}
-    start.serve(
-        start.models_of(models),
-        start.limits_of(limits or [], **access),
-        start.ServeOptions(host=host, port=port, workers=workers, proxies=proxy, explore=explore),
-        compute=compute,
-        engine=engine,
-        device=device,
-        threads=threads,
-    )
-
-
-@app.command(rich_help_panel=_PANEL)
+@app.command(rich_help_panel=USE)
 def evaluate(
     src: Annotated[Path | None, typer.Option(help="The source, one sentence per line.")] = None,
     ref: Annotated[Path | None, typer.Option(help="The reference translation.")] = None,
@@ -400,48 +341,3 @@ def evaluate(
         typer.echo(json.dumps(asdict(result), ensure_ascii=False, indent=1))
     else:
         report.show(result)
-
-
-@app.command(rich_help_panel=_PANEL)
-def export(
-    model: Annotated[str, typer.Argument(**NAME_OR_FILE, help="A model.")],
-    target: Annotated[
-        Literal["huggingface", "onnx", "ctranslate2"],
-        typer.Option("--to", metavar="PROGRAM", help="huggingface, onnx or ctranslate2."),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
-    sentences: Sentences = None,
-    threads: Threads = None,
-) -> None:
-    """Convert a model for another program, and compare the translations."""
-    from onehop.storage.registry import named_model
-
-    named_model(model)  # a wrong name is refused before torch is imported
-    use_threads(threads)
-    from onehop.converters import convert
-    from onehop.converters.parity import read_sentences
-
-    parity = convert.export(model, target, out, read_sentences(sentences))
-    typer.echo("\n".join([f"{out}: {model} for {target}", *parity.lines()]))
-
-
-@app.command(name="import", rich_help_panel=_PANEL)
-def import_(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            exists=True, help="A Hugging Face folder, such as OPUS-MT or MiniLM, or an .argosmodel package."
-        ),
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The model file to write.")],
-    sentences: Sentences = None,
-    threads: Threads = None,
-) -> None:
-    """Convert another program's model to a model file, and compare the results."""
-    use_threads(threads)
-    from onehop.converters import convert
-    from onehop.converters.parity import read_sentences
-
-    parity = convert.import_folder(folder, out, read_sentences(sentences))
-    not_compared = ['not compared with the original: pip install "onehop[export]"']
-    typer.echo("\n".join([f"{out}: {folder}", *(parity.lines() if parity else not_compared)]))

@@ -20,7 +20,7 @@ from command_line import onehop
 from sentence_pieces import learn_pieces
 from stored_models import stored_model
 
-from onehop.cli import translate as verbs
+from onehop.cli import convert as commands
 from onehop.config import ModelSettings, TokenizerSettings
 from onehop.converters import convert, ctranslate2, huggingface, parity
 from onehop.converters.convert import export, import_folder
@@ -648,7 +648,7 @@ def test_an_import_without_transformers_reports_that_nothing_was_compared(marian
 
 
 def test_the_command_line_offers_every_target():
-    target = get_type_hints(verbs.export)["target"]
+    target = get_type_hints(commands.export)["target"]
     assert set(get_args(target)) == set(convert.TARGETS)
 
 
