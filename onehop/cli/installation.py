@@ -9,10 +9,17 @@ from onehop.cli.app import NAME_OR_FILE, OneLineErrors, app
 
 _PANEL = "What is installed here"
 
-_models_app = typer.Typer(cls=OneLineErrors, no_args_is_help=True, help="The models that are installed.")
+_models_app = typer.Typer(cls=OneLineErrors)
 _cache_app = typer.Typer(cls=OneLineErrors, help="Models converted for CTranslate2.")
 app.add_typer(_models_app, name="models", rich_help_panel=_PANEL)
 app.add_typer(_cache_app, name="cache", rich_help_panel=_PANEL)
+
+
+@_models_app.callback(invoke_without_command=True)
+def models(ctx: typer.Context) -> None:
+    """Show and choose installed models. Without a command, list them."""
+    if ctx.invoked_subcommand is None:
+        list_models()
 
 
 @_models_app.command(name="list")

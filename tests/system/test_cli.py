@@ -702,3 +702,9 @@ def test_prepare_can_use_a_models_tokenizer(model_file, tmp_path):
     assert tokenizer_of(str(tmp_path / "run")) == own
     with pytest.raises(TextError, match="cannot be read"):
         tokenizer_of(str(tmp_path / "missing.model"))
+
+
+def test_models_without_a_command_lists_them():
+    listed = onehop("models", "list")
+    assert "en-de" in listed.stdout
+    assert onehop("models").stdout == listed.stdout
