@@ -100,7 +100,7 @@ class NaNError(OnehopError):
 
 def refuse_nan(values: Float[np.ndarray, "..."]) -> None:
     if np.isnan(values).any():
-        raise NaNError("The model's log-probabilities are not numbers.", "Try float32, or another checkpoint.")
+        raise NaNError("The model's log-probabilities contain NaN.", "Try float32, or another checkpoint.")
 
 
 def fetch(

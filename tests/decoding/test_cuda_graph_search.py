@@ -286,7 +286,7 @@ def test_nan_logits_are_an_error(beam):
     with torch.no_grad():
         model.decoder.layers[0].feed_forward.w_1.bias[0] = math.nan
     _, fast = plain_and_captured(model)
-    with pytest.raises(OnehopError, match=r"^The model's log-probabilities are not numbers\. Try float32"):
+    with pytest.raises(OnehopError, match=r"^The model's log-probabilities contain NaN\. Try float32"):
         fast.translate(sources(2), SearchOptions(beam=beam), range(2))
 
 

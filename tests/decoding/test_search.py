@@ -582,7 +582,7 @@ def test_sampling_with_a_history_is_refused() -> None:
 
 @pytest.mark.parametrize("options", [SearchOptions(beam=1), SearchOptions(), SearchOptions(sample=True)])
 def test_nan_log_probabilities_are_an_error(options: SearchOptions) -> None:
-    message = "The model's log-probabilities are not numbers. Try float32, or another checkpoint."
+    message = "The model's log-probabilities contain NaN. Try float32, or another checkpoint."
     with pytest.raises(OnehopError, match=f"^{re.escape(message)}$"):
         search(lambda tokens, parents: torch.full((1, 9), math.nan), [5], options)
 

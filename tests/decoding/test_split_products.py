@@ -156,7 +156,7 @@ def test_a_model_with_nan_is_an_error(engines):
     with torch.no_grad():
         model.decoder.layers[0].feed_forward.w_1.bias[0] = math.nan
     _, fast = engines(model)
-    with pytest.raises(OnehopError, match=r"^The model's log-probabilities are not numbers"):
+    with pytest.raises(OnehopError, match=r"^The model's log-probabilities contain NaN"):
         translate(fast, 2)
 
 

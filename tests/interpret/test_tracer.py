@@ -283,7 +283,7 @@ def test_a_model_with_nan_is_an_error():
     tracer = Tracer(a_translator())
     with torch.no_grad():
         tracer.model.encoder.layers[0].feed_forward.w_2.bias.fill_(math.nan)
-    with pytest.raises(OnehopError, match=r"^The model's log-probabilities are not numbers\. "):
+    with pytest.raises(OnehopError, match=r"^The model's log-probabilities contain NaN\. "):
         tracer.trace(TEXT)
 
 

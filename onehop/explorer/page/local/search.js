@@ -81,7 +81,7 @@ function candidates(rows, parentScores, beam) {
     })),
   );
   if (all.some(({ total }) => Number.isNaN(total)))
-    throw new UserError("The model's log-probabilities are not numbers. Leave out an edit.");
+    throw new UserError("The model's log-probabilities contain NaN. Leave out an edit.");
   return all.sort(
     (a, b) =>
       (a.total === b.total ? 0 : b.total - a.total) || a.parent - b.parent || a.token - b.token,
