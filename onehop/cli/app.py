@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast
 
@@ -161,24 +162,26 @@ Changes = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; repeatable.")
 ]
 
-# Panels of `--help`, below the options that most users need.
-USE, SEARCH, MACHINE = "Use a model", "Search and sampling", "Engine and machine"
+# Panels of `--help`: one of commands, and two of options below those that most users need.
+USE = "Use a model"
+search_option = partial(typer.Option, rich_help_panel="Search and sampling")
+machine_option = partial(typer.Option, rich_help_panel="Engine and machine")
 
 Device = Annotated[
     str | None,
-    typer.Option(help="cpu, cuda or cuda:N. Default: a GPU if there is one.", rich_help_panel=MACHINE),
+    machine_option(help="cpu, cuda or cuda:N. Default: a GPU if there is one."),
 ]
 
 NAME_OR_FILE: Mapping[str, Any] = {"metavar": "NAME_OR_FILE", "autocompletion": _models}
 
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, help="Threads of torch on a CPU. Default: one per core.", rich_help_panel=MACHINE),
+    machine_option(min=1, help="Threads of torch on a CPU. Default: one per core."),
 ]
 
 WorkerThreads = Annotated[
     int | None,
-    typer.Option(min=1, help="Threads. Default: one per core, shared by the workers.", rich_help_panel=MACHINE),
+    machine_option(min=1, help="Threads. Default: one per core, shared by the workers."),
 ]
 
 ModelName = Annotated[
@@ -190,7 +193,7 @@ ModelName = Annotated[
 
 Alpha = Annotated[
     float | None,
-    typer.Option(help="α of the length penalty |Y|^α; 0: none. Default: the model's own.", rich_help_panel=SEARCH),
+    search_option(help="α of the length penalty |Y|^α; 0: none. Default: the model's own."),
 ]
 
 Edits = Annotated[

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from onehop.cli.app import MACHINE
+from onehop.cli.app import machine_option
 from onehop.errors import OnehopError, SettingsError, require
 
 if TYPE_CHECKING:
@@ -17,12 +15,7 @@ if TYPE_CHECKING:
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<path>.*)")  # Path makes one slash of two
 RayAddress = Annotated[
     str | None,
-    typer.Option(
-        "--ray",
-        metavar="local|ADDRESS",
-        help="Use a Ray cluster: of this machine, or at an address.",
-        rich_help_panel=MACHINE,
-    ),
+    machine_option("--ray", metavar="local|ADDRESS", help="Use a Ray cluster: of this machine, or at an address."),
 ]
 
 

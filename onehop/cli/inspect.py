@@ -7,7 +7,6 @@ import typer
 
 from onehop.cli.app import (
     NAME_OR_FILE,
-    SEARCH,
     Alpha,
     Device,
     Edits,
@@ -16,6 +15,7 @@ from onehop.cli.app import (
     app,
     check_writable,
     errors_name_cli_options,
+    search_option,
     use_threads,
 )
 from onehop.errors import SettingsError, require
@@ -31,7 +31,7 @@ def trace(
     out: Annotated[Path, typer.Option("-o", "--out", help="The JSON file to write.")],
     model: ModelName = None,
     edits: Edits = None,
-    beam: Annotated[int, typer.Option(help="Width of the beam; 1: greedy.", rich_help_panel=SEARCH)] = 4,
+    beam: Annotated[int, search_option(help="Width of the beam; 1: greedy.")] = 4,
     alpha: Alpha = None,
     limit: _Limit = 32,
     device: Device = None,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from onehop.cli.app import MACHINE, NAME_OR_FILE, USE, Device, WorkerThreads, app
+from onehop.cli.app import NAME_OR_FILE, USE, Device, WorkerThreads, app, machine_option
 
 
 @app.command(rich_help_panel=USE)
@@ -38,11 +38,11 @@ def serve(
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write texts to the access log.")] = False,
     compute: Annotated[
         Literal["int8", "float32"] | None,
-        typer.Option(help="Default: int8 for CTranslate2, float32 for torch.", rich_help_panel=MACHINE),
+        machine_option(help="Default: int8 for CTranslate2, float32 for torch."),
     ] = None,
     engine: Annotated[
         Literal["auto", "ctranslate2", "torch"],
-        typer.Option(metavar="ENGINE", help="Engine, as for translate.", rich_help_panel=MACHINE),
+        machine_option(metavar="ENGINE", help="Engine, as for translate."),
     ] = "auto",
     device: Device = None,
     threads: WorkerThreads = None,

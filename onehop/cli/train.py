@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from onehop.cli.app import (
-    MACHINE,
     Changes,
     Device,
     SettingsArgument,
     Threads,
     app,
+    machine_option,
     presets,
     say_waiting,
     settings_of,
@@ -128,7 +128,7 @@ def train(
     ray: RayAddress = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=1, help="Training workers of --ray, each with a GPU or --threads.", rich_help_panel=MACHINE),
+        machine_option(min=1, help="Training workers of --ray, each with a GPU or --threads."),
     ] = None,
 ) -> None:
     """Train a model. The same command resumes a stopped run exactly."""
@@ -264,10 +264,10 @@ def verify_resume(
     kills: Annotated[int, typer.Option(min=1, help="Number of kills.")] = 3,
     steps: Annotated[int, typer.Option(min=10, help="Steps of the run.")] = 120,
     seed: Annotated[int, typer.Option(help="Seed of the steps at which it is killed.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.", rich_help_panel=MACHINE)] = "cpu",
+    device: Annotated[str, machine_option(help="cpu, cuda or cuda:N.")] = "cpu",
     threads: Threads = None,
     ray: RayAddress = None,
-    workers: Annotated[int, typer.Option(min=1, help="Training workers of --ray.", rich_help_panel=MACHINE)] = 2,
+    workers: Annotated[int, machine_option(min=1, help="Training workers of --ray.")] = 2,
 ) -> None:
     """Train, kill at random steps, resume, and compare with an uninterrupted run."""
     check_folder(folder)

@@ -3,15 +3,14 @@
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from onehop.cli.app import (
-    MACHINE,
     NAME_OR_FILE,
-    SEARCH,
     USE,
     Alpha,
     Device,
@@ -20,6 +19,8 @@ from onehop.cli.app import (
     WorkerThreads,
     app,
     errors_name_cli_options,
+    machine_option,
+    search_option,
     use_threads,
 )
 from onehop.cli.cluster import RayAddress, local_path
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
     from onehop.cli.line_filter import LineInputs
     from onehop.pipelines.documents import ReadOptions
 
-_DOCUMENTS, _WORDING = "Documents", "Sentences and wording"
+_document_option = partial(typer.Option, rich_help_panel="Documents")
+_wording_option = partial(typer.Option, rich_help_panel="Sentences and wording")
 
 _ComputeOption = Annotated[
     Literal["int8", "float32", "bfloat16", "float16"] | None,
-    typer.Option(help="Default: int8 for CTranslate2, float32 for torch.", rich_help_panel=MACHINE),
+    machine_option(help="Default: int8 for CTranslate2, float32 for torch."),
 ]
 
 
@@ -61,23 +63,17 @@ def translate(
     ] = False,
     format: Annotated[
         str | None,
-        typer.Option(
-            metavar="FORMAT",
-            help="Format of the documents. Default: by ending (docs/guide/translate.md).",
-            rich_help_panel=_DOCUMENTS,
+        _document_option(
+            metavar="FORMAT", help="Format of the documents. Default: by ending (docs/guide/translate.md)."
         ),
     ] = None,
     join_lines: Annotated[
         bool,
-        typer.Option(
-            "--join-lines", help="Join the lines of a paragraph in text documents.", rich_help_panel=_DOCUMENTS
-        ),
+        _document_option("--join-lines", help="Join the lines of a paragraph in text documents."),
     ] = False,
     fields: Annotated[
         list[str] | None,
-        typer.Option(
-            "--field", metavar="NAME", help="Translate only this key or column; repeatable.", rich_help_panel=_DOCUMENTS
-        ),
+        _document_option("--field", metavar="NAME", help="Translate only this key or column; repeatable."),
     ] = None,
     model: ModelName = None,
     source: Annotated[
@@ -96,81 +92,56 @@ def translate(
     ] = None,
     beam: Annotated[
         int | None,
-        typer.Option(help="Width of the beam; 1: greedy. Default: 4, with --quality fast 1.", rich_help_panel=SEARCH),
+        search_option(help="Width of the beam; 1: greedy. Default: 4, with --quality fast 1."),
     ] = None,
     alpha: Alpha = None,
     n_best: Annotated[
         int,
-        typer.Option(
-            help="Number of translations: in --json, or with --whole-lines as NUMBER ||| TEXT ||| SCORE.",
-            rich_help_panel=SEARCH,
-        ),
+        search_option(help="Number of translations: in --json, or with --whole-lines as NUMBER ||| TEXT ||| SCORE."),
     ] = 1,
-    sample: Annotated[
-        bool, typer.Option("--sample", help="Sample tokens instead of beam search.", rich_help_panel=SEARCH)
-    ] = False,
-    temperature: Annotated[
-        float, typer.Option(help="Of sampling: below 1 sharper, above 1 flatter.", rich_help_panel=SEARCH)
-    ] = 1.0,
-    top_k: Annotated[
-        int, typer.Option(help="Of sampling: only the k most probable tokens; 0: all.", rich_help_panel=SEARCH)
-    ] = 0,
+    sample: Annotated[bool, search_option("--sample", help="Sample tokens instead of beam search.")] = False,
+    temperature: Annotated[float, search_option(help="Of sampling: below 1 sharper, above 1 flatter.")] = 1.0,
+    top_k: Annotated[int, search_option(help="Of sampling: only the k most probable tokens; 0: all.")] = 0,
     top_p: Annotated[
         float,
-        typer.Option(
-            help="Of sampling: the most probable tokens that reach this probability together.", rich_help_panel=SEARCH
-        ),
+        search_option(help="Of sampling: the most probable tokens that reach this probability together."),
     ] = 1.0,
     seed: Annotated[
         int,
-        typer.Option(help="Seed of sampling; the sample depends on it and the line number.", rich_help_panel=SEARCH),
+        search_option(help="Seed of sampling; the sample depends on it and the line number."),
     ] = 1,
-    glossary: Annotated[
-        Path | None, typer.Option(help="TSV of wanted terms: source TAB target.", rich_help_panel=_WORDING)
-    ] = None,
+    glossary: Annotated[Path | None, _wording_option(help="TSV of wanted terms: source TAB target.")] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="WORD", help="A word that stays as it is; repeatable.", rich_help_panel=_WORDING),
+        _wording_option(metavar="WORD", help="A word that stays as it is; repeatable."),
     ] = None,
     formality: Annotated[
         Literal["formal", "informal"] | None,
-        typer.Option(
-            help="How German and French address the reader: Sie and vous, or du and tu.", rich_help_panel=_WORDING
-        ),
+        _wording_option(help="How German and French address the reader: Sie and vous, or du and tu."),
     ] = None,
-    whole_lines: Annotated[
-        bool, typer.Option("--whole-lines", help="Translate each line as one sentence.", rich_help_panel=_WORDING)
-    ] = False,
+    whole_lines: Annotated[bool, _wording_option("--whole-lines", help="Translate each line as one sentence.")] = False,
     keep_capitals: Annotated[
         bool,
-        typer.Option(
-            "--keep-capitals", help="Do not change the case of sentences IN CAPITALS.", rich_help_panel=_WORDING
-        ),
+        _wording_option("--keep-capitals", help="Do not change the case of sentences IN CAPITALS."),
     ] = False,
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, help="Maximum sentences per batch. Default: by tokens.", rich_help_panel=MACHINE),
+        machine_option(min=1, help="Maximum sentences per batch. Default: by tokens."),
     ] = None,
     compute: _ComputeOption = None,
     engine: Annotated[
         Literal["auto", "ctranslate2", "torch"],
-        typer.Option(help="auto: CTranslate2 on a CPU, torch on a GPU or for its options.", rich_help_panel=MACHINE),
+        machine_option(help="auto: CTranslate2 on a CPU, torch on a GPU or for its options."),
     ] = "auto",
     device: Device = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Worker processes for --input or --ray. Default: 1; with --ray all cores.",
-            rich_help_panel=MACHINE,
-        ),
+        machine_option(min=1, help="Worker processes for --input or --ray. Default: 1; with --ray all cores."),
     ] = None,
     ray: RayAddress = None,
     threads: WorkerThreads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line, with all details.")] = False,
-    alignments: Annotated[
-        bool, typer.Option("--alignments", help="Add alignments to --json; takes longer.", rich_help_panel=SEARCH)
-    ] = False,
+    alignments: Annotated[bool, search_option("--alignments", help="Add alignments to --json; takes longer.")] = False,
 ) -> None:
     """Translate a text, documents, folders, or lines of files and stdin.
 
