@@ -15,7 +15,7 @@ _PREFIX = re.compile(r"[ \t]*(?:>[> \t]*)?")
 _NO_LINE = re.compile(r"[-*+>|#=~`:]|\d+[.)]")
 # Lines are not broken inside code and tags.
 _WORD = re.compile(r"(?:`[^`\n]+`|<[^<>\n]+>|\S)+")
-_ITEM = re.compile(r"(?:[-*+•–]|\(?\w{1,3}[.)])\s+")
+_ITEM = re.compile(r"(?:[-*+•–]|\(?\w{1,3}[.)])[ \t]+(?=\S)")
 
 
 def read(data: bytes, name: str, *, join_lines: bool = False) -> Pieces:

@@ -39,6 +39,12 @@ def test_real_files_round_trip_byte_for_byte(same, file, join_lines):
     assert same((Path(__file__).parents[3] / file).read_bytes(), "x.txt", join_lines=join_lines)
 
 
+def test_a_last_line_of_one_short_word_is_no_list_item(same, translated):
+    text = "They wait between 0.24 and 0.48\ns.\n\nThe next paragraph.\n"
+    assert same(text, "x.txt", join_lines=True)
+    assert translated(text, "x.txt", join_lines=True) == text.upper()
+
+
 def test_tabs_and_line_ends_are_kept(translated):
     data = b"\xef\xbb\xbfone\t two.  Three\r\n\r\n\tfour \r\n"
     assert translated(data, "x.txt") == b"\xef\xbb\xbfONE\t TWO.  THREE\r\n\r\n\tFOUR \r\n"
