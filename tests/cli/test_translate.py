@@ -447,7 +447,7 @@ def test_an_interruption_names_the_partial_file(here, capitals, monkeypatch):
     def interrupted(*args, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(line_filter, "run", interrupted)
+    monkeypatch.setattr(line_filter, "_write_all", interrupted)
     found = onehop(*M, "-i", "a.txt", "-o", "out")
     kept = f"What was translated before is in {here / 'out.partial'}; the same command resumes."
     assert f"onehop: Stopped. {kept}\n" in found.stderr

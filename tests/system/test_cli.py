@@ -369,7 +369,7 @@ REFUSED = [
     (["prepare", "no.tsv", "-s", "tiny", "-o", "store"], "no.tsv does not exist. "),
     (
         ["prepare", "-s", "tiny", "-o", "store", "--tokenizer", "no"],
-        "no cannot be read: No such file or directory. Check the path.",
+        "no cannot be read: No such file or directory. Check the file and its permissions.",
     ),
     (["average", "no", "-o", "a"], "no is not a run folder. Give the folder that `onehop train -o` wrote."),
     (["curves", "no"], "There is no no. Give the folder that `onehop train -o` wrote."),
