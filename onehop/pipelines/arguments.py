@@ -50,7 +50,7 @@ def terms_of(glossary: Glossary | None, keep: Iterable[str], formality: Formalit
     if not isinstance(pairs, Mapping) or not all(isinstance(t, str) for pair in pairs.items() for t in pair):
         raise SettingsError("`glossary` maps no strings to strings.", "Give a dict of terms, or a TSV file.")
     terms = [Term(normalise(source), normalise(target)) for source, target in pairs.items()]
-    return Terms([term for term in terms if term.source], kept, formality)
+    return Terms([term for term in terms if term.source and term.target], kept, formality)
 
 
 def beam_for(quality: Quality | None, beam: int | None) -> int:

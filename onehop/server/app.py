@@ -23,7 +23,8 @@ from starlette.types import ASGIApp
 
 from onehop.errors import OnehopError
 from onehop.explorer.routes import CrossOriginGuard, body_of
-from onehop.pipelines.glossary import Term, Terms
+from onehop.pipelines.arguments import terms_of
+from onehop.pipelines.glossary import Terms
 from onehop.pipelines.result import Result
 from onehop.pipelines.route import identifier, identify_source, sources_into
 from onehop.server import access_log, answers, auth, metrics, openapi, schemas
@@ -36,7 +37,6 @@ from onehop.server.problems import Problem
 from onehop.server.service import RequestOptions, Service, Translating
 from onehop.server.settings import ServerSettings
 from onehop.text.language_id import name_of
-from onehop.text.tokenizer import normalise
 
 _STATIC = resources.files("onehop.server") / "static"
 _WARM_UP = "Hello."
@@ -227,7 +227,7 @@ class Application:
             raise Problem(400, f"{what}: leave out n_best and alignments.")
         options = RequestOptions(
             search=body.options(body.n_best),
-            terms=await asyncio.to_thread(_terms_of, body),
+            terms=await asyncio.to_thread(terms_of, body.glossary, body.keep, body.formality),
             prefixes=body.prefixes or (),
         )
         translate = service.translate_html if body.format == "html" else service.translate
@@ -367,9 +367,3 @@ class Application:
         if self.settings.log_texts:
             fields["texts"] = list(texts)
             fields["translations"] = [result.text for result in results]
-
-
-def _terms_of(body: schemas.TranslateBody) -> Terms:
-    """A request's glossary and kept words, normalised like texts."""
-    glossary = [Term(normalise(source), normalise(target)) for source, target in body.glossary.items()]
-    return Terms([term for term in glossary if term.source and term.target], body.keep, body.formality)

@@ -120,6 +120,9 @@ def test_a_glossary_may_be_a_mapping_or_a_file(shipped, tmp_path):
     for glossary in ({"contract": "Kontrakt"}, tmp_path / "terms.tsv", str(tmp_path / "terms.tsv")):
         result = shipped.translate("The contract is short.", glossary=glossary, beam=8)
         assert "Kontrakt" in result.text or result.warnings == ["not in the translation: contract → Kontrakt"]
+    assert shipped.translate("The contract is short.", glossary={"contract": " "}) == shipped.translate(
+        "The contract is short."
+    )
     (kept,) = shipped.translate(["The Contract is short."], keep=["Contract"])
     assert "Contract" in kept.text or kept.warnings == ["not in the translation: Contract"]
 

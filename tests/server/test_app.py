@@ -262,7 +262,7 @@ def test_text_processing_stays_off_the_event_loop(translator, monkeypatch):
         monkeypatch.setattr(owner, name, watched)
 
     for owner, names in (
-        (app.Terms, ("__init__", "required", "has_words")),
+        (Terms, ("__init__", "required", "has_words")),
         (Identifier, ("guess",)),
         (ParagraphTranslator, ("segments", "_sentence")),
         (Tokenizer, ("encode", "encode_batch", "spans", "ids")),
