@@ -57,7 +57,7 @@ def demo(page: Path, device: str | None = None) -> None:
         out.print()
     out.print("A weight says where a head looked, not what decided the word.")
     out.print("For that, the page switches parts of the model off and translates again.")
-    console().print("Writing the page: the first sentence is translated a dozen times more.")
+    console().print("Writing the page: the first sentence is translated about 15 times more.")
     View(explorer.alone(EXAMPLES[0].source)).save(page)
     out.print(f"Open this file in a browser, to see every number of the first translation:\n{page}")
 

@@ -551,7 +551,7 @@ def test_a_file_made_with_an_edit_says_so(browser, explorer, tmp_path):
 def test_edits_missing_in_an_exported_file_are_refused_in_one_line(browser, file):
     with opened(browser, f"{file.as_uri()}#edit=scale=off&edit=mask=off", offline=True) as page:
         expect(figure(page, "breaking").locator(".error")).to_have_text(
-            "This copy holds a dozen edits, one at a time. onehop explore computes any."
+            "This copy holds some edits, one at a time. onehop explore computes any."
         )
 
 

@@ -148,7 +148,7 @@ class FileBackend {
   async variant(_text, edits) {
     const variant = this.#read("variants").find((candidate) => sameEdits(candidate.edits, edits));
     if (!variant)
-      throw new Error("This copy holds a dozen edits, one at a time. onehop explore computes any.");
+      throw new Error("This copy holds some edits, one at a time. onehop explore computes any.");
     return variant;
   }
 

@@ -142,7 +142,7 @@ function inThisSentence(view) {
     }
     <p class="reading">
       A look is not a proof.
-      ${view.backend.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`<code>onehop explore</code> can switch a head off and translate again.`}
+      ${view.backend.kind === "live" ? "Show a head and switch it off in “Break it”: does the pronoun change?" : html`“Break it” switches off a head that decides a word; <code>onehop explore</code> switches off any.`}
     </p>`;
 }
 
