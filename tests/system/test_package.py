@@ -80,16 +80,17 @@ def elsewhere(wheel, tmp_path_factory):
 
     The dependencies are linked from here instead of downloaded, and nothing else is there: no torch, no checkout.
     """
+    # With PYTHONPATH, pip would take the checkout for an installed package.
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_", "COVERAGE"))}
     folder = tmp_path_factory.mktemp("elsewhere")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder / "venv" / "bin" / "python"]
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True, env=env)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     for each in base_dependencies().values():
         for top in {file.parts[0] for file in each.files} - {"..", "__pycache__"}:
             (packages / top).symlink_to(each.locate_file(top))
-    subprocess.run([*pip, "check"], check=True)
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_", "COVERAGE"))}
+    subprocess.run([*pip, "check"], check=True, env=env)
 
     def run(program, *args, stderr=""):
         command = [str(folder / "venv" / "bin" / program), *map(str, args)]
