@@ -136,7 +136,7 @@ def measure(systems: dict[str, Update], rounds: int) -> dict[str, list[float]]:
 
 def report(rates: dict[str, list[float]], arguments: argparse.Namespace) -> None:
     medians = {name: statistics.median(values) for name, values in rates.items()}
-    print(f"{'':<22} source + target tokens / CPU second   onehop is so many times as fast")
+    print(f"{'':<22} source + target tokens / CPU second   speedup by onehop")
     for name, rate in medians.items():
         print(f"{name:<22} {rate:>14,.0f} {medians['onehop'] / rate:>40.2f}")
     if arguments.out:

@@ -14,7 +14,7 @@ Ids: TypeAlias = Sequence[int]
 BEAM = 4
 ALPHA = 0.6  # the paper's, for models that say nothing
 LONGEST_LOOP = 6  # ids in the longest n-gram whose repetition counts as a loop
-LOOP_SPAN = 12  # a loop covers at least so many ids, so that "...." and "ha ha ha ha" may be said
+LOOP_SPAN = 12  # the minimum length of a loop in ids, so that "...." and "ha ha ha ha" may be said
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,7 +174,7 @@ def _crossing_text(results: Json) -> str:
 def _path_text(results: Json) -> str:
     rows, names = results["paths"]["rows"], ("attention", "recurrent", "lstm")
     chosen = [row for row in rows if row["distance"] in (1, 4, 16, 64)]
-    header = ["gradient after so many steps, 1 at one step", *(str(row["distance"]) for row in chosen)]
+    header = ["gradient by distance, relative to distance 1", *(str(row["distance"]) for row in chosen)]
     return markdown(header, [[name, *(f"{row[name]:.1e}" for row in chosen)] for name in names])
 
 
