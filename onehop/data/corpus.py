@@ -147,6 +147,9 @@ def _entry_of_pair(one: str, two: str) -> tuple[str, tuple[str, str]]:
     first, second = one.split("."), two.split(".")
     differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
     if len(first) != len(second) or len(differ) != 1 or differ[0] == 0:
+        missing = [name for name in (one, two) if not Path(name).exists()]
+        if len(missing) == 1:  # if both are missing, they may be meant below a data root
+            raise TextError(f"{missing[0]} does not exist.", _PAIR_REMEDY)
         raise TextError(f"{one} and {two} are not named as a pair.", _PAIR_REMEDY)
     index = differ[0]
     return ".".join([*first[:index], LANG, *first[index + 1 :]]), (first[index], second[index])

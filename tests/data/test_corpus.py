@@ -230,6 +230,13 @@ def test_two_names_without_a_common_stem_are_refused(names):
         entries_from_names(names)
 
 
+def test_a_misspelled_name_of_a_pair_is_reported_as_missing(tmp_path):
+    for name in ("train.en", "train.de"):
+        (tmp_path / name).touch()
+    with pytest.raises(TextError, match=r"trian\.de does not exist\. Name aligned files"):
+        entries_from_names([str(tmp_path / name) for name in ("train.en", "trian.de")])
+
+
 def test_names_without_a_partner_or_of_several_languages_are_refused():
     with pytest.raises(TextError, match=r"^c\.en has no partner\. Name aligned files"):
         entries_from_names(["a.en", "a.de", "c.en"])
