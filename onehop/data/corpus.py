@@ -251,11 +251,13 @@ def decode_line(line: bytes, number: int, name: Path | str) -> str:
 
 
 def refuse_other_unicode(first_line: bytes, path: Path) -> None:
-    """Refuse a file that begins with the byte order mark of UTF-16 or UTF-32."""
+    """Refuse a file that begins with the byte order mark of UTF-16 or UTF-32, or with many NUL bytes."""
     if first_line.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):  # BOM_UTF32_LE begins with UTF-16's
         encoding = "UTF-32"
     elif first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "UTF-16"
+    elif 4 * first_line.count(0) > len(first_line):
+        raise TextError(f"{path} is not UTF-8: line 1 has many NUL bytes.", "Give a text in UTF-8.")
     else:
         return
     name = f" {shlex.quote(str(path))}" if path.exists() else ""  # standard input has no name

@@ -490,6 +490,9 @@ def test_before_the_first_translation_an_error_leaves_no_file(here, capitals):
     assert list(here.glob("out*")) == []
     message = "standard input is UTF-16 (line 1), not UTF-8. Convert it with `iconv -f UTF-16 -t UTF-8`."
     refused(onehop(*M, stdin=Path("bad").read_bytes()), message)
+    message = "standard input is not UTF-8: line 1 has many NUL bytes. Give a text in UTF-8."
+    for binary in (bytes(100), "one\n".encode("utf-16-le")):
+        refused(onehop(*M, stdin=binary), message)
 
 
 def test_a_truncated_archive_is_translated_up_to_the_damage(here, capitals):
