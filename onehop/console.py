@@ -158,14 +158,14 @@ class TrainDisplay:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def began(self, facts: _Report) -> None:
+    def began(self, metadata: _Report) -> None:
         """A run starts or resumes."""
-        self.last = int(facts["steps"])
+        self.last = int(metadata["steps"])
         self.task = self.bar.add_task("", total=self.last)
-        device = f"{facts['device']}, {facts['processes']} process" + ("es" if facts["processes"] > 1 else "")
-        examples = f"{facts['pairs']:,} {_EXAMPLES[facts['holds']]}"
-        text = f"{facts['parameters']:,} parameters, {examples}, batches of {facts['batch_tokens']:,} tokens"
-        self.out.print(f"{facts['run']}: {text}, {device}")
+        device = f"{metadata['device']}, {metadata['processes']} process" + ("es" if metadata["processes"] > 1 else "")
+        examples = f"{metadata['pairs']:,} {_EXAMPLES[metadata['holds']]}"
+        text = f"{metadata['parameters']:,} parameters, {examples}, batches of {metadata['batch_tokens']:,} tokens"
+        self.out.print(f"{metadata['run']}: {text}, {device}")
 
     def stepped(self, report: _Report) -> None:
         if self.task is not None and not self.recent:

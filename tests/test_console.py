@@ -9,8 +9,8 @@ from rich.console import Console
 
 from onehop.console import PrepareDisplay, TrainDisplay
 
-FACTS = {"steps": 100, "device": "cpu", "processes": 1, "parameters": 1234567, "pairs": 1000, "batch_tokens": 2048}
-FACTS["holds"] = "parallel text"
+METADATA = {"steps": 100, "device": "cpu", "processes": 1, "parameters": 1234567, "pairs": 1000, "batch_tokens": 2048}
+METADATA["holds"] = "parallel text"
 MARKUP = "[bold]x[/bold] [/x] :smile: [link=a]" + " long" * 40
 
 
@@ -49,7 +49,7 @@ def report(step, **more):
 
 def train(every=2, steps=(1, 2, 3, 4), last=100):
     with TrainDisplay(every=every) as shown:
-        shown.began({**FACTS, "steps": last, "run": "runs/[/x]"})
+        shown.began({**METADATA, "steps": last, "run": "runs/[/x]"})
         for step in steps:
             shown.stepped(report(step))
         shown.validated(
@@ -75,7 +75,7 @@ def test_training_prints_plain_lines_in_a_pipe(in_pipe, capsys):
 @pytest.mark.parametrize(("holds", "said"), [("plain text", "1,000 texts,"), ("images", "1,000 images,")])
 def test_examples_are_called_pairs_texts_or_images(in_pipe, capsys, holds, said):
     with TrainDisplay(every=1) as shown:
-        shown.began({**FACTS, "run": "run", "holds": holds})
+        shown.began({**METADATA, "run": "run", "holds": holds})
     assert said in capsys.readouterr().err
 
 
@@ -101,7 +101,7 @@ def test_the_bar_and_line_fit_the_terminals_width(on_terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     on_terminal()
     shown = TrainDisplay()
-    shown.began({**FACTS, "run": "run"})
+    shown.began({**METADATA, "run": "run"})
     shown.stepped(report(1))
     drawn = Console(width=40, file=io.StringIO(), soft_wrap=True)
     drawn.print(shown.bar.get_renderable(), soft_wrap=True)
@@ -111,7 +111,7 @@ def test_the_bar_and_line_fit_the_terminals_width(on_terminal, monkeypatch):
 def test_a_resumed_run_does_not_count_old_steps_in_its_speed(on_terminal):
     on_terminal()
     with TrainDisplay() as shown:
-        shown.began({**FACTS, "run": "run"})
+        shown.began({**METADATA, "run": "run"})
         for step in (91, 92, 93):
             shown.stepped(report(step))
     (task,) = shown.bar.tasks

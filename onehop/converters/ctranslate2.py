@@ -13,7 +13,7 @@ from onehop.converters.parity import Logits
 from onehop.decoding.engine import MORE_THAN_SOURCE
 from onehop.errors import ExportError
 from onehop.storage.ctranslate2_conversion import cached_files
-from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute, inexpressible
+from onehop.storage.ctranslate2_format import METADATA_FILE, TOKENIZER_FILE, Compute, inexpressible
 from onehop.storage.model_file import StoredModel
 from onehop.storage.number_formats import Int8Rows
 from onehop.text.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ class CTranslate2:
     def __init__(self, folder: Path) -> None:
         ctranslate2: Any = importlib.import_module("ctranslate2")
         self.tokenizer = Tokenizer((folder / TOKENIZER_FILE).read_bytes())
-        self.positions: int = json.loads((folder / FACTS_FILE).read_text(encoding="utf-8"))["positions"]
+        self.positions: int = json.loads((folder / METADATA_FILE).read_text(encoding="utf-8"))["positions"]
         self.id_of = {piece: i for i, (piece, _) in enumerate(self.tokenizer.vocabulary())}
         self.model = ctranslate2.Translator(str(folder), device="cpu", intra_threads=torch.get_num_threads())
         self.computes: str = self.model.compute_type.split("_")[0]  # of int8_float32, the dtype of the products

@@ -19,7 +19,7 @@ from onehop.decoding.options import LONGEST_LOOP, Hypothesis, Ids, SearchOptions
 from onehop.errors import SettingsError
 from onehop.machine import available_cores, keep_freed_memory, omp_threads
 from onehop.storage import cache, ctranslate2_format
-from onehop.storage.ctranslate2_format import FACTS_FILE, TOKENIZER_FILE, Compute
+from onehop.storage.ctranslate2_format import METADATA_FILE, TOKENIZER_FILE, Compute
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import EOS, Tokenizer
 
@@ -46,7 +46,7 @@ class Converted:
     folder: Path | None
     files: Mapping[str, bytes]
     tokenizer: Tokenizer
-    facts: Mapping[str, Any]
+    metadata: Mapping[str, Any]
 
     @classmethod
     def of(cls, path: str | Path, compute: Compute) -> "Converted":
@@ -65,9 +65,9 @@ class Converted:
                 folder = cache.put(name, files)
             except OSError:  # the disk is full or read-only: it is converted at each start
                 memory = {file: b"".join(pieces) for file, pieces in files.items()}
-                return cls(None, memory, Tokenizer(memory[TOKENIZER_FILE]), json.loads(memory[FACTS_FILE]))
-        tokenizer, facts = ((folder / file).read_bytes() for file in (TOKENIZER_FILE, FACTS_FILE))
-        return cls(folder, {}, Tokenizer(tokenizer), json.loads(facts))
+                return cls(None, memory, Tokenizer(memory[TOKENIZER_FILE]), json.loads(memory[METADATA_FILE]))
+        tokenizer, metadata = ((folder / file).read_bytes() for file in (TOKENIZER_FILE, METADATA_FILE))
+        return cls(folder, {}, Tokenizer(tokenizer), json.loads(metadata))
 
     def open(self, compute: Compute, workers: int) -> Any:
         """CTranslate2's translator. Each worker has one thread: threads that share a sentence wait too much."""
@@ -92,8 +92,8 @@ class Ct2Engine:
         self.spread = self.workers  # number of batches per call; a caller with many threads sets 1
         self.translator = converted.open(compute, self.workers)
         self.tokenizer = converted.tokenizer
-        self.positions: int = converted.facts["positions"]
-        self.learned: bool = converted.facts["learned"]
+        self.positions: int = converted.metadata["positions"]
+        self.learned: bool = converted.metadata["learned"]
         self.most_positions = self.positions if self.learned else math.inf
 
     def reaches(self, source: Ids) -> bool:

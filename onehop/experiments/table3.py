@@ -290,8 +290,8 @@ def _scores(model: Path, running: Path, store: Store, device: str | None) -> Jso
     return {
         "perplexity": perplexity,
         "bleu": bleu(texts, store.valid_text("tgt")).value,
-        "parameters": Run(running).facts()["parameters"],
-        "machines": Run(running).facts()["machines"],
+        "parameters": Run(running).metadata()["parameters"],
+        "machines": Run(running).metadata()["machines"],
     }
 
 

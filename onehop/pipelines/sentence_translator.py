@@ -117,8 +117,8 @@ class SentenceTranslator:
         converted = Converted.of(path, compute)
         return cls(
             converted.tokenizer,
-            converted.facts["source"],
-            converted.facts["target"],
+            converted.metadata["source"],
+            converted.metadata["target"],
             reference=None if alone else reference,
             fast=Ct2Engine(converted, compute, threads),
             alpha=default_alpha(path),

@@ -18,7 +18,7 @@ from onehop.shapes import Float32
 from onehop.storage.cache import Pieces
 from onehop.storage.ctranslate2_centring import centred
 from onehop.storage.ctranslate2_format import (
-    FACTS_FILE,
+    METADATA_FILE,
     TOKENIZER_FILE,
     Compute,
     alignment_layer,
@@ -62,13 +62,13 @@ def ct2_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
 def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
     """The same plus what a translator needs, so that the model file need not be read again."""
     model = stored.settings.model
-    facts: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "source": stored.source,
         "target": stored.target,
         "positions": positions_of(model),
         "learned": model.positions == "learned",
     }
-    own: dict[str, Pieces] = {TOKENIZER_FILE: [stored.tokenizer], FACTS_FILE: [json.dumps(facts).encode()]}
+    own: dict[str, Pieces] = {TOKENIZER_FILE: [stored.tokenizer], METADATA_FILE: [json.dumps(metadata).encode()]}
     return {**ct2_files(stored, compute), **own}
 
 

@@ -15,7 +15,7 @@ CONVERTER = 4  # increases when the converted files change, so that cached ones 
 _SHORTEST_TABLE = 1024
 
 TOKENIZER_FILE = "tokenizer.model"
-FACTS_FILE = "onehop.json"
+METADATA_FILE = "onehop.json"
 
 
 def inexpressible(settings: ModelSettings) -> str | None:

@@ -81,7 +81,7 @@ class Run:
 
     # --- start and resume ---
 
-    def begin(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+    def begin(self, settings: Settings, metadata: Mapping[str, Any]) -> None:
         """Create the folder, or check that it was started with the same settings and data."""
         with run_write_errors(self.path):
             self.check_overwrites_nothing()
@@ -95,9 +95,9 @@ class Run:
             for abandoned in (self.path / "checkpoints").glob(".*.tmp"):
                 shutil.rmtree(abandoned)
             if (self.path / "run.json").exists():
-                self.check_same(settings, facts)
+                self.check_same(settings, metadata)
             write_whole(self.path / "settings.toml", settings_to_toml(settings).encode())
-            write_json(self.path / "run.json", {**facts, **self.facts()})
+            write_json(self.path / "run.json", {**metadata, **self.metadata()})
 
     def release(self) -> None:
         self._lock.release()
@@ -117,7 +117,7 @@ class Run:
                     "Choose a new folder.",
                 )
 
-    def check_same(self, settings: Settings, facts: Mapping[str, Any]) -> None:
+    def check_same(self, settings: Settings, metadata: Mapping[str, Any]) -> None:
         """Refuse to resume with other settings or data."""
         # A cosine schedule depends on the total number of steps.
         fixed = {"train.steps"} if settings.train.decay == "cosine" else set()
@@ -134,26 +134,26 @@ class Run:
                 "Train in another folder, or set train.steps to at least that number.",
             )
         for name in ("tokenizer", "data"):
-            if name in facts and self.facts().get(name, facts[name]) != facts[name]:
+            if name in metadata and self.metadata().get(name, metadata[name]) != metadata[name]:
                 raise RunError(
                     f"{self.path} was started with another {name} than the store has.",
                     "Give the store of the run, or train in another folder.",
                 )
 
-    def facts(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """What run.json holds."""
         file = self.path / "run.json"
         if not file.exists():
             return {}
         try:
-            facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            metadata: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as e:
             raise RunError(f"{file} cannot be read: {e}.", "Restore it or train in another folder.") from None
-        return facts
+        return metadata
 
-    def note(self, **facts: Any) -> None:
+    def note(self, **metadata: Any) -> None:
         with run_write_errors(self.path):
-            write_json(self.path / "run.json", {**self.facts(), **facts})
+            write_json(self.path / "run.json", {**self.metadata(), **metadata})
 
     def keep_tokenizer(self, tokenizer: bytes) -> None:
         """Copy the tokenizer into the folder, so that a checkpoint can become a model file without the store."""
@@ -172,8 +172,8 @@ class Run:
         except OSError:
             raise RunError(f"{self.path} has no tokenizer.model.", "Give the folder of a training run.") from None
         # A store names its languages itself; the settings' may be others.
-        facts = self.facts()
-        source, target = facts.get("source", settings.data.source), facts.get("target", settings.data.target)
+        metadata = self.metadata()
+        source, target = metadata.get("source", settings.data.source), metadata.get("target", settings.data.target)
         return settings, tokenizer, source, target
 
     # --- checkpoints ---

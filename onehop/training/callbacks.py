@@ -12,7 +12,7 @@ class Callback(Protocol):
     An exception raised in a callback ends the training. The next start resumes from the last checkpoint.
     """
 
-    def began(self, facts: Report) -> None:
+    def began(self, metadata: Report) -> None:
         """The run starts or resumes: the content of run.json, and `steps`, the total number of steps."""
         return
 
@@ -35,9 +35,9 @@ class Callbacks:
     def __init__(self, *callbacks: Callback) -> None:
         self.callbacks = callbacks
 
-    def began(self, facts: Report) -> None:
+    def began(self, metadata: Report) -> None:
         for callback in self.callbacks:
-            callback.began(facts)
+            callback.began(metadata)
 
     def stepped(self, report: Report) -> None:
         for callback in self.callbacks:

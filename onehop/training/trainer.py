@@ -110,23 +110,23 @@ class Trainer:
         """Open the run folder, find the token budget, build the step."""
         if self.settings.train.watch == "bleu" and self.validator is None:
             raise RunError("train.watch is bleu, but BLEU is not measured.", "Set train.watch=loss.")
-        if self.settings.train.start_from and not self.run.facts():
+        if self.settings.train.start_from and not self.run.metadata():
             initial_model(self.settings, self.store, self.model)  # before anything is written
         if self.world.is_main:
-            self.run.begin(self.settings, self._facts())
+            self.run.begin(self.settings, self._metadata())
             self.run.keep_tokenizer(self.store.tokenizer)
         self.world.wait()
-        if not self.run.facts():
+        if not self.run.metadata():
             raise RunError(
                 f"{self.run.path} is not the same folder for every process.", "Put it on a disk that they share."
             )
-        self.budget = self.budget or self.run.facts().get("batch_tokens") or self._find_budget()
+        self.budget = self.budget or self.run.metadata().get("batch_tokens") or self._find_budget()
         if self.world.is_main:
             self.run.note(batch_tokens=self.budget)
         self.peak = measured_peak(self.world.device)
         self.step = self._make_step()
         run = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
-        self.callback.began({**self.run.facts(), **self._machine(), **run})
+        self.callback.began({**self.run.metadata(), **self._machine(), **run})
 
     def fit(self) -> None:
         """Train to the last step, or until stopped."""
@@ -185,8 +185,8 @@ class Trainer:
         if self.resegmenter:
             self.resegmenter.close()
 
-    def _facts(self) -> Report:
-        """The facts of the run, the same at every start."""
+    def _metadata(self) -> Report:
+        """The metadata of the run, the same at every start."""
         return {
             "parameters": parameter_count(self.model),
             "pairs": len(self.store.pairs("train")),
@@ -211,7 +211,7 @@ class Trainer:
         if self.progress.step >= self.settings.train.steps or self.stop:
             return
         machine = self._machine()
-        machines = self.run.facts().get("machines", []) if self.world.is_main else []
+        machines = self.run.metadata().get("machines", []) if self.world.is_main else []
         known = [{**earlier, **machine} == earlier for earlier in machines]
         if self.world.any(not all(known)):  # only the main process has read them
             self.progress = replace(self.progress, exact=False)
@@ -301,7 +301,7 @@ class Trainer:
         self.progress = replace(self.progress, exact=False)
         text = f"Step {step} did not fit into memory and was split into {parts} parts."
         self.callback.said(f"{text} From here on a resumed run may differ in the last bits.")
-        self.run.note(split_at=[*self.run.facts().get("split_at", []), step])
+        self.run.note(split_at=[*self.run.metadata().get("split_at", []), step])
 
     def _diverged_error(self, step: int, update: Update, result: StepResult) -> DivergedError:
         """The error for a step with NaN or infinity. Its batch is saved for inspection."""
@@ -372,7 +372,7 @@ class Trainer:
         else:
             weights, steps = self.run.averaged(self.settings.train.average)
         state = {"step": self.progress.step, "averaged_steps": steps, "exact": self.progress.exact}
-        provenance = {**self.run.facts(), **state}
+        provenance = {**self.run.metadata(), **state}
         return StoredModel(
             settings=self.settings,
             tokenizer=self.store.tokenizer,

@@ -165,7 +165,7 @@ class TensorBoard(Callback):
         if self.events:
             self.events.close()
 
-    def began(self, facts: dict[str, Any]) -> None:
+    def began(self, metadata: dict[str, Any]) -> None:
         """The run starts or resumes. Events after the last checkpoint are written again."""
         last = (Run(self.folder).steps() or [0])[-1]
         self.events = self.writer(self.folder / "tensorboard", purge_step=last + 1)
@@ -192,7 +192,7 @@ def dry_run(
     settings = as_prepared(settings, opened)
     check_can_start(settings, opened, out)
     objective = Objective.of(settings, vocabulary_of(opened.tokenizer).vocab_size, pick_device(device))
-    if settings.train.start_from and not Run(out).facts():
+    if settings.train.start_from and not Run(out).metadata():
         initial_model(settings, opened, objective.model)
     return plan(settings, opened.pairs("train", settings.train.weights), objective, pick_device(device))
 
@@ -201,7 +201,7 @@ def check_can_start(settings: Settings, store: Store, out: Path) -> None:
     """Run the checks of a training that starts or resumes in this folder."""
     check_fits(settings, store)
     run = Run(out)
-    if run.facts():
+    if run.metadata():
         run.check_same(settings, {"tokenizer": store.tokenizer_hash, "data": store.hash})
 
 
@@ -229,7 +229,7 @@ def average(folder: Path, last: int, out: Path, *, ema: bool = False) -> list[in
     run.check_exists()
     weights, steps = run.exponential_average() if ema else run.averaged(last)
     settings, tokenizer, source, target = run.ingredients()
-    provenance = {**run.facts(), "averaged_steps": steps}
+    provenance = {**run.metadata(), "averaged_steps": steps}
     stored = StoredModel(
         settings=settings, tokenizer=tokenizer, source=source, target=target, provenance=provenance, tensors=weights
     )

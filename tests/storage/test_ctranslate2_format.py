@@ -199,5 +199,5 @@ def test_a_cached_model_contains_tokenizer_and_facts(stored):
     model = stored()
     files = ctranslate2_conversion.cached_files(model, "int8")
     assert b"".join(files[ctranslate2_format.TOKENIZER_FILE]) == model.tokenizer
-    facts = json.loads(b"".join(files[ctranslate2_format.FACTS_FILE]))
-    assert facts == {"source": "en", "target": "de", "positions": 1024, "learned": False}
+    metadata = json.loads(b"".join(files[ctranslate2_format.METADATA_FILE]))
+    assert metadata == {"source": "en", "target": "de", "positions": 1024, "learned": False}

@@ -19,7 +19,7 @@ from onehop.errors import RunError
 from onehop.storage import checkpoint_arrays, run_folder
 from onehop.storage.run_folder import Checkpoint, Progress, Run, average, read_metrics
 
-FACTS = {"data": "d1", "tokenizer": "t1", "processes": 1}
+METADATA = {"data": "d1", "tokenizer": "t1", "processes": 1}
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -29,7 +29,7 @@ def checkpoint(step: int) -> Checkpoint:
 
 def saved(folder: Path, *steps: int, keep: int = 5, every: int = 10) -> Run:
     run = Run(folder)
-    run.begin(Settings(), FACTS)
+    run.begin(Settings(), METADATA)
     for step in steps:
         run.save(checkpoint(step), keep, every)
     run.release()
@@ -209,15 +209,15 @@ def test_a_full_disk_is_a_one_line_error_and_keeps_the_last_checkpoint(tmp_path,
 def test_an_unwritable_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"file is a file\. Choose a new folder\.$"):
-        Run(tmp_path / "file").begin(Settings(), FACTS)
+        Run(tmp_path / "file").begin(Settings(), METADATA)
     with pytest.raises(RunError, match=r"cannot be written: Not a directory\. Check the folder\.$"):
-        Run(tmp_path / "file" / "below").begin(Settings(), FACTS)
+        Run(tmp_path / "file" / "below").begin(Settings(), METADATA)
 
 
 def test_a_store_folder_is_refused(tmp_path):
     (tmp_path / "store.json").write_text("{}")
     with pytest.raises(RunError, match=r"is a store\. Choose a new folder\.$"):
-        Run(tmp_path).begin(Settings(), FACTS)
+        Run(tmp_path).begin(Settings(), METADATA)
     assert everything_in(tmp_path) == ["store.json"]
 
 
@@ -328,10 +328,10 @@ def test_averaging_without_checkpoints_is_refused(tmp_path):
 # --- starting again -------------------------------------------------------------------------------------------
 
 
-def start_again(folder: Path, *changes: str, **facts: object) -> Run:
+def start_again(folder: Path, *changes: str, **metadata: object) -> Run:
     run = Run(folder)
     try:
-        run.begin(with_changes(Settings(), changes), {**FACTS, **facts})
+        run.begin(with_changes(Settings(), changes), {**METADATA, **metadata})
     finally:
         run.release()
     return run
@@ -357,7 +357,7 @@ def test_a_changed_setting_is_refused_by_name(tmp_path):
 def test_settings_that_may_change_are_updated(tmp_path):
     saved(tmp_path, 10)
     run = start_again(tmp_path, "train.steps=50", "train.keep=9", "train.shard=true", processes=4)
-    assert run.facts()["processes"] == 1  # facts of the first start are kept
+    assert run.metadata()["processes"] == 1  # metadata of the first start are kept
     assert "steps = 50" in (tmp_path / "settings.toml").read_text()
     assert {f"train.{name}" for name in vars(Settings().train)} >= run_folder.FREE_TO_CHANGE
 
@@ -372,7 +372,7 @@ def test_steps_cannot_change_with_cosine_decay(tmp_path):
 def test_files_that_no_run_wrote_are_not_overwritten(tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(RunError) as error:
-        Run(tmp_path).begin(Settings(), FACTS)
+        Run(tmp_path).begin(Settings(), METADATA)
     assert str(error.value) == (
         f"{tmp_path / name} does not belong to a run, and a run would overwrite it. Choose a new folder."
     )
@@ -396,13 +396,13 @@ def test_another_store_is_refused(tmp_path, name):
         f"{tmp_path} was started with another {name} than the store has. "
         "Give the store of the run, or train in another folder."
     )
-    assert Run(tmp_path).facts() == FACTS
+    assert Run(tmp_path).metadata() == METADATA
 
 
 def test_noted_facts_survive_a_restart(tmp_path):
     run = saved(tmp_path)
     run.note(batch_tokens=640)
-    assert start_again(tmp_path).facts() == {**FACTS, "batch_tokens": 640}
+    assert start_again(tmp_path).metadata() == {**METADATA, "batch_tokens": 640}
 
 
 def test_damaged_facts_are_refused(tmp_path):
@@ -414,7 +414,7 @@ def test_damaged_facts_are_refused(tmp_path):
 
 def hold_run(folder: Path, ready: object, done: object) -> None:
     run = Run(folder)
-    run.begin(Settings(), FACTS)
+    run.begin(Settings(), METADATA)
     ready.set()  # type: ignore[attr-defined]
     done.wait()  # type: ignore[attr-defined]
 

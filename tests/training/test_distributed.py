@@ -119,7 +119,7 @@ def assert_agree(one: Path, two: Path) -> None:
 
 
 def processes_of(run: Path) -> list[int]:
-    return [machine["processes"] for machine in Run(run).facts()["machines"]]
+    return [machine["processes"] for machine in Run(run).metadata()["machines"]]
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_processes_share_the_smallest_budget_and_stop_together(pair, train_alone
     """Batches of one sentence leave a process without work, and one signal stops both processes."""
     assert sorted(pair.stdout.splitlines()) == ["0 None", "1 None"]
     assert Run(folder / "stopped").latest().progress.step == STEPS // 2
-    assert Run(folder / "stopped").facts()["batch_tokens"] == 56
+    assert Run(folder / "stopped").metadata()["batch_tokens"] == 56
     train_alone("stopped", STEPS, *FOUND)
     train_alone("small batches", STEPS, "train.batch_tokens=56", "train.accumulate=1")
     assert_agree(folder / "small batches", folder / "stopped")

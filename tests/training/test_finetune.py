@@ -183,7 +183,7 @@ def test_a_dry_run_prints_pairs_steps_and_time_and_trains_nothing(model, files, 
     assert "30 steps of 1,024 tokens are " in said
     assert "learning rate up to 6e-04; 7 validations" in said
     assert " here: a step took " in said
-    assert not Run(tmp_path / "run").facts()
+    assert not Run(tmp_path / "run").metadata()
 
 
 def test_the_estimated_time_includes_validations(tuned, model, files, tmp_path):

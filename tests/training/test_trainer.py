@@ -101,10 +101,10 @@ class RecordingCallback(Callback):
 
     def __init__(self, at: int = -1, then=lambda: None) -> None:
         self.at, self.then = at, then
-        self.steps, self.validations, self.texts, self.facts = [], [], [], {}
+        self.steps, self.validations, self.texts, self.metadata = [], [], [], {}
 
-    def began(self, facts) -> None:
-        self.facts = facts
+    def began(self, metadata) -> None:
+        self.metadata = metadata
 
     def stepped(self, report) -> None:
         self.steps.append(report)
@@ -140,7 +140,7 @@ def test_the_loss_goes_down_and_the_result_translates(fit, digits, tmp_path):
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
     assert recording.validations[-1]["valid_nll"] < recording.validations[0]["valid_nll"]
     assert [r["step"] for r in recording.steps] == list(range(1, 61))
-    assert recording.facts["pairs"] == 360
+    assert recording.metadata["pairs"] == 360
 
     stored = read_model(file)
     known = {"parameters", "pairs", "data", "tokenizer", "source", "target", "batch_tokens", "machines"}
@@ -564,11 +564,11 @@ def test_a_step_that_runs_out_of_memory_is_split(fit, tmp_path, monkeypatch, acc
     whole, split = (state(tmp_path / name) for name in ("whole", "split"))
     for name in whole:
         np.testing.assert_allclose(split[name], whole[name], rtol=1e-3, atol=2e-5, err_msg=name)
-    facts = Run(tmp_path / "split").facts()
-    assert sorted(set(facts["split_at"])) == [1, 2, 3, 4]
+    metadata = Run(tmp_path / "split").metadata()
+    assert sorted(set(metadata["split_at"])) == [1, 2, 3, 4]
     assert not Run(tmp_path / "split").latest().progress.exact
     assert Run(tmp_path / "whole").latest().progress.exact
-    assert "split_at" not in Run(tmp_path / "whole").facts()
+    assert "split_at" not in Run(tmp_path / "whole").metadata()
 
 
 def test_a_validation_that_does_not_fit_is_split_and_gives_the_same_loss(fit, monkeypatch):
@@ -602,7 +602,7 @@ def test_a_measured_token_budget_is_recorded_and_reused(fit, tmp_path, monkeypat
     monkeypatch.setattr(trainer_module, "max_token_budget", lambda *_: 192)
     callback = RecordingCallback()
     fit("train.batch_tokens=0", "train.steps=10", callback=callback)
-    assert Run(tmp_path / "run").facts()["batch_tokens"] == 192
+    assert Run(tmp_path / "run").metadata()["batch_tokens"] == 192
     assert "Batches of 192 source and target tokens fit into memory." in callback.texts
     monkeypatch.setattr(trainer_module, "max_token_budget", lambda *_: 96)
     fit("train.batch_tokens=0")
