@@ -191,6 +191,10 @@ class TrainSettings:
     seed: int = setting(1, "seed of weights, data order and dropout", least=0)
     deterministic: bool = setting(False, "bit-identical runs on a GPU too, at some cost in speed")
     compile: bool = setting(True, "compile the training step on a GPU")
+    # Unset by default, as any new setting must be: a model's hash covers the settings that it was trained with.
+    cpu_dtype: Literal["float32", "bfloat16", "auto"] | None = setting(
+        None, "dtype of matrix products on a CPU; auto: bfloat16 if the CPU has instructions for it; unset: float32"
+    )
     shard: bool = setting(False, "FSDP2: shard weights and optimizer state over the processes")
 
     def __post_init__(self) -> None:

@@ -1,10 +1,14 @@
 """Where operating systems differ: the cores and memory that this process may use, and syncing to disk."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 MEMORY_IF_UNKNOWN = 4 << 30  # bytes
 _GLIBC_BLOCK = (32 << 20) - (64 << 10)  # glibc adapts to freed blocks of up to 32 MiB, its own header included
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
+_GLIBC_MMAP_MAX = 65536  # its default
 
 
 def available_cores() -> int:
@@ -46,6 +50,28 @@ def keep_freed_memory() -> None:
     such block is allocated and freed; its pages are never touched.
     """
     bytes(_GLIBC_BLOCK)
+
+
+@contextmanager
+def all_freed_memory_kept() -> Iterator[None]:
+    """Let glibc keep freed memory in blocks of any size within the block, and return it to the kernel at the end.
+
+    A training step allocates the same blocks as the one before. Otherwise the large ones are faulted in each time.
+    """
+    import ctypes  # only training needs it
+
+    libc = ctypes.CDLL(None) if os.name == "posix" else None
+    if libc is None or not hasattr(libc, "mallopt"):  # another C library
+        yield
+        return
+    libc.mallopt(_M_MMAP_MAX, 0)
+    libc.mallopt(_M_TRIM_THRESHOLD, -1)
+    try:
+        yield
+    finally:
+        libc.mallopt(_M_MMAP_MAX, _GLIBC_MMAP_MAX)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2 * _GLIBC_BLOCK)
+        libc.malloc_trim(0)
 
 
 def sync(path: Path) -> None:

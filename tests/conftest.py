@@ -109,7 +109,7 @@ def own_cache(tmp_path_factory):
 @pytest.fixture
 def quick_peak(monkeypatch):
     """Replaces measuring the device's speed, which takes longer than a small training."""
-    monkeypatch.setattr("onehop.training.trainer.measured_peak", lambda device: 1e10)
+    monkeypatch.setattr("onehop.training.trainer.measured_peak", lambda *_: 1e10)
 
 
 @pytest.fixture(scope="session")

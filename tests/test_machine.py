@@ -45,16 +45,19 @@ def test_sync_does_not_open_folders_on_windows(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_freed_memory_is_allocated_again_without_page_faults():
-    rounds = """
+@pytest.mark.parametrize(
+    ("megabytes", "keep"), [(8, "nullcontext(keep_freed_memory())"), (100, "all_freed_memory_kept()")]
+)
+def test_freed_memory_is_allocated_again_without_page_faults(megabytes, keep):
+    rounds = f"""
 import resource, sys
-from onehop.machine import keep_freed_memory
-if sys.argv[1] == "keep":
-    keep_freed_memory()
-for _ in range(11):
-    blocks = [bytearray(8 << 20) for _ in range(3)]
-    del blocks
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+from contextlib import nullcontext
+from onehop.machine import all_freed_memory_kept, keep_freed_memory
+with {keep} if sys.argv[1] == "keep" else nullcontext():
+    for _ in range(11):
+        blocks = [bytearray({megabytes} << 20) for _ in range(3)]
+        del blocks
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     faults = {}
@@ -64,3 +67,20 @@ for _ in range(11):
         after = list(map(int, printed.split()))
         faults[name] = after[-1] - after[0]
     assert faults["keep"] < faults["default"] / 4
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_kept_memory_is_returned_at_the_end():
+    rounds = """
+from pathlib import Path
+from onehop.machine import all_freed_memory_kept
+def megabytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
+with all_freed_memory_kept():
+    block = b"x" * (200 << 20)
+    del block
+    print(megabytes())
+print(megabytes())
+"""
+    during, after = map(int, subprocess.check_output([sys.executable, "-c", rounds], text=True).split())
+    assert during > 200 > 100 > after

@@ -32,6 +32,11 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
+def fast_bfloat16() -> bool:
+    """Whether this CPU has instructions for bfloat16 products: AVX-512's or AMX's. Others were never measured."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def is_out_of_memory(e: RuntimeError) -> bool:
     """Whether an error means out of memory, on a GPU or on the CPU, for which torch has no class."""
     return isinstance(e, torch.OutOfMemoryError) or "can't allocate memory" in str(e)

@@ -15,12 +15,12 @@ from onehop.data.batches import Batch, Epoch
 from onehop.data.objectives import black_images
 from onehop.data.store import Pairs
 from onehop.errors import SettingsError
-from onehop.machine import available_memory
+from onehop.machine import all_freed_memory_kept, available_memory
 from onehop.model.transformer import parameter_count
 from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
 from onehop.training.optimizer import make_optimizer
-from onehop.training.step import Objective, apply_gradients, forward_and_backward, gradient_norm
+from onehop.training.step import Objective, apply_gradients, forward_and_backward, gradient_norm, matmul_dtype
 
 # The paper's budget; a small machine gains nothing from more.
 _MOST_ON_CPU = 25_000
@@ -58,7 +58,7 @@ def plan(settings: Settings, pairs: Pairs, objective: Objective, device: torch.d
     lengths = (pairs.src_lengths, pairs.tgt_lengths)  # without EOS
     src, tgt = (int(side[epoch.order].sum()) + len(epoch.order) for side in lengths)
     flops = epochs * update_flops(settings.model, model.vocab_size, src, tgt) * (2 if settings.train.r_drop else 1)
-    seconds = flops / measured_peak(device)
+    seconds = flops / measured_peak(device, matmul_dtype(settings.train, device))
     return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), epochs, seconds)
 
 
@@ -82,9 +82,9 @@ def update_flops(model: ModelSettings, vocab_size: int, src_tokens: int, tgt_tok
     return 6.0 * (src_tokens * (encoder + cross_attention) + tgt_tokens * decoder)
 
 
-def measured_peak(device: torch.device) -> float:
-    """FLOP/s of a large matrix product on this device, in the dtype of training."""
-    size, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+def measured_peak(device: torch.device, dtype: torch.dtype = torch.bfloat16) -> float:
+    """FLOP/s of a large matrix product on this device."""
+    size = 8192 if device.type == "cuda" else 1024
     a = torch.randn(size, size, dtype=dtype, device=device)
     return 2.0 * size**3 / min(_seconds(lambda: a @ a, device) for _ in range(5))
 
@@ -102,7 +102,8 @@ def measured_step(objective: Objective, settings: Settings, pairs: Pairs, budget
         apply_gradients(model, optimizer, settings.train.clip, gradient_norm(model))
 
     batches = (epoch[i % len(epoch)] for i in range(2))
-    return settings.train.accumulate * min(_seconds(partial(update, batch), device) for batch in batches)
+    with all_freed_memory_kept():
+        return settings.train.accumulate * min(_seconds(partial(update, batch), device) for batch in batches)
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:

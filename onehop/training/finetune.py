@@ -230,6 +230,7 @@ def _schedule(settings: Settings, store: Store, model: str) -> TrainSettings:
         validate_every=every,
         patience=_PATIENCE,
         report_every=max(1, every // 5),
+        cpu_dtype="auto",
     )
 
 

@@ -17,7 +17,7 @@ from onehop.config import Settings, TrainSettings
 from onehop.data.batches import Batch
 from onehop.errors import RunError
 from onehop.model import kernels
-from onehop.model.device import is_out_of_memory
+from onehop.model.device import fast_bfloat16, is_out_of_memory
 from onehop.model.loss import Loss, allowed_tokens, cross_entropy, divergence
 from onehop.model.transformer import Predictor
 from onehop.model.variants import model_for
@@ -31,24 +31,41 @@ class Objective(nn.Module):
     """Model and loss as one module, so that processes and compiler see a single forward pass.
 
     `sharded`: sharded weights are complete only inside the model's own forward pass, so the loss starts from its
-    logits.
+    logits. `dtype`: that of matrix products on a CPU; on a GPU the caller's autocast decides.
     """
 
-    def __init__(self, model: Predictor, label_smoothing: float, r_drop: float, *, sharded: bool = False) -> None:
+    def __init__(
+        self,
+        model: Predictor,
+        label_smoothing: float,
+        r_drop: float,
+        *,
+        sharded: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
         self.r_drop = r_drop
         self.sharded = sharded
+        self.dtype = dtype
 
     @classmethod
     def of(cls, settings: Settings, vocab_size: int, device: torch.device, *, sharded: bool = False) -> "Objective":
         """A fresh model of these settings, with kernels where they apply, and its loss."""
         model = kernels.fuse(model_for(settings.model, vocab_size).to(device))
-        return cls(model, settings.train.label_smoothing, settings.train.r_drop, sharded=sharded)
+        train = settings.train
+        dtype = matmul_dtype(train, device)
+        return cls(model, train.label_smoothing, train.r_drop, sharded=sharded, dtype=dtype)
 
     def forward(self, batch: DeviceBatch) -> tuple[Tensor, Tensor]:
         """The objective and the negative log-likelihood, summed over the batch."""
+        if self.dtype is torch.float32 or batch.labels.is_cuda:
+            return self._losses(batch)
+        with torch.autocast("cpu", self.dtype):
+            return self._losses(batch)
+
+    def _losses(self, batch: DeviceBatch) -> tuple[Tensor, Tensor]:
         model = self.model
         if not self.r_drop and not self.sharded:
             states = model.states(batch.src, batch.tgt)
@@ -66,8 +83,14 @@ class Objective(nn.Module):
         return (loss.objective + self.r_drop * kl) / 2, loss.nll / 2
 
 
+def matmul_dtype(train: TrainSettings, device: torch.device) -> torch.dtype:
+    """The dtype of matrix products in training: bfloat16 on a GPU, `train.cpu_dtype` on a CPU."""
+    wanted = train.cpu_dtype == "bfloat16" or (train.cpu_dtype == "auto" and fast_bfloat16())
+    return torch.bfloat16 if wanted or device.type != "cpu" else torch.float32
+
+
 def autocast(device: torch.device) -> AbstractContextManager[object]:
-    """bfloat16 arithmetic on float32 weights on a GPU, float32 throughout on a CPU."""
+    """bfloat16 arithmetic on float32 weights on a GPU; on a CPU `Objective` has its own."""
     return torch.autocast("cuda", torch.bfloat16) if device.type == "cuda" else nullcontext()
 
 

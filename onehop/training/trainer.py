@@ -25,6 +25,7 @@ from onehop.data.bpe_dropout import make_resegmenter
 from onehop.data.objectives import TrainingTask
 from onehop.data.store import Pairs, Store
 from onehop.errors import DivergedError, RunError
+from onehop.machine import all_freed_memory_kept
 from onehop.model import kernels
 from onehop.model.device import deterministic, device_name
 from onehop.model.transformer import parameter_count
@@ -50,7 +51,7 @@ from onehop.training.optimizer import (
     weight_arrays,
 )
 from onehop.training.signals import Stop, stop_on_signals
-from onehop.training.step import Objective, PlainStep, StepResult
+from onehop.training.step import Objective, PlainStep, StepResult, matmul_dtype
 from onehop.training.validation import Validation, Validator
 
 # Updates that are prefetched: making a new epoch takes a second or two, a hundred steps of a fast GPU.
@@ -69,8 +70,11 @@ def train(
     """Train in a run folder, or resume there. Returns the model file, or None if it was stopped."""
     if settings.train.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    # oneDNN, which computes bfloat16 products on a CPU, caches 1,024 shapes. Packed batches always have new ones, so
+    # that takes gigabytes and saves nothing.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
     check_fits(settings, store)
-    with deterministic(settings.train.deterministic), world(device) as here:
+    with deterministic(settings.train.deterministic), world(device) as here, all_freed_memory_kept():
         run = Run(folder)
         trainer = Trainer(settings, store, run, here, callback if callback and here.is_main else Callbacks(), validator)
         try:
@@ -123,7 +127,7 @@ class Trainer:
         self.budget = self.budget or self.run.metadata().get("batch_tokens") or self._find_budget()
         if self.world.is_main:
             self.run.note(batch_tokens=self.budget)
-        self.peak = measured_peak(self.world.device)
+        self.peak = measured_peak(self.world.device, matmul_dtype(self.settings.train, self.world.device))
         self.step = self._make_step()
         run = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
         self.callback.began({**self.run.metadata(), **self._machine(), **run})
@@ -198,10 +202,12 @@ class Trainer:
 
     def _machine(self) -> Report:
         """What else the last bits depend on."""
+        device = self.world.device
+        bfloat16 = device.type == "cpu" and self.objective.dtype is torch.bfloat16  # a GPU always has it
         return {
             "onehop": __version__,
             "torch": torch.__version__,
-            "device": device_name(self.world.device),
+            "device": device_name(device) + ", bfloat16" * bfloat16,
             "threads": torch.get_num_threads(),
             "processes": self.world.size,
         }

@@ -686,7 +686,7 @@ def test_an_imported_model_can_be_exported_again(two_languages, tmp_path):
 
 @pytest.mark.parametrize("weights", ["model.safetensors", "pytorch_model.bin"])
 def test_an_imported_opus_mt_model_can_be_fine_tuned(weights, two_languages, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer, "measured_peak", lambda *_: 1e10)
     monkeypatch.setattr(prepare_module, "available_cores", lambda: 1)
     folder = copied(two_languages, tmp_path)
     if weights == "pytorch_model.bin":

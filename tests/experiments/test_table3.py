@@ -181,7 +181,7 @@ def test_a_stopped_row_resumes(few_rows, monkeypatch):
     monkeypatch.setattr(table3, "train", lambda *args, **more: None)
     assert table3.table3(settings, store, out, rows, device="cpu") is None
     monkeypatch.undo()
-    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda *_: 1e10)
     half = with_changes(settings, ["train.average=1", "train.seed=1", "train.steps=3"])
     assert table3.train(half, out / "runs" / "base-seed-1", store=store.path, device="cpu", bleu_on=0) is not None
     begun: list[int] = []

@@ -117,7 +117,7 @@ def proof(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verify_module, "train_whole", train_here)
-        patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+        patch.setattr(trainer_module, "measured_peak", lambda *_: 1e10)
         options = ["--steps", str(STEPS), "--kills", "1", "--seed", "5", "-o", str(folder)]
         return folder, onehop("verify-resume", *options)
 

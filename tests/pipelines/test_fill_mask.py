@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
     settings = with_changes(load_settings("encoder"), [*SMALL, 'data.train=["text.txt"]'])
     store = prepare(settings, folder / "store", root=folder, processes=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+        patch.setattr(trainer_module, "measured_peak", lambda *_: 1e10)
         return train(settings, store, folder / "run", device="cpu")
 
 

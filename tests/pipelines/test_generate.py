@@ -46,7 +46,7 @@ def trained(tmp_path_factory):
     settings = with_changes(load_settings("decoder"), [*SMALL, 'data.train=["text.txt"]'])
     store = prepare(settings, folder / "store", root=folder, processes=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+        patch.setattr(trainer_module, "measured_peak", lambda *_: 1e10)
         model = train(settings, store, folder / "run", device="cpu")
     return settings, store, model
 
@@ -119,7 +119,7 @@ def test_a_prompt_that_fills_the_model_is_refused(trained):
 
 def test_a_decoders_training_resumes_bit_for_bit(trained, tmp_path, monkeypatch):
     settings, store, _ = trained
-    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda *_: 1e10)
     half = with_changes(settings, ["train.decay=sqrt", "train.steps=30"])
     whole = with_changes(settings, ["train.decay=sqrt"])
     train(half, store, tmp_path / "run", device="cpu")

@@ -107,7 +107,7 @@ def runs(store, settings, tmp_path_factory):
     """An uninterrupted run, and one that was stopped and resumed twice."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+        patch.setattr(trainer_module, "measured_peak", lambda *_: 1e10)
         train(settings, store, folder / "whole", device="cpu")
         for step in (12, 20):
             with pytest.raises(GoneError):

@@ -89,7 +89,7 @@ def train_alone(digits, folder):
 
     def run(name: str, steps: int = STEPS, *changes: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(trainer_module, "measured_peak", lambda device: 1e10)
+            patch.setattr(trainer_module, "measured_peak", lambda *_: 1e10)
             train(changed(digits[0], steps, *changes), digits[1], folder / name, device="cpu")
 
     run("one")
@@ -147,7 +147,7 @@ from onehop.training.trainer import train
 
 store, folder, *names = sys.argv[1:]
 rank = int(os.environ["RANK"])
-trainer_module.measured_peak = lambda device: 1e10
+trainer_module.measured_peak = lambda *_: 1e10
 trainer_module.max_token_budget = lambda *_: 64 - 8 * rank
 
 def told(model):

@@ -115,7 +115,7 @@ def test_the_token_budget_fits_into_half_of_the_free_memory(monkeypatch, memory)
 
 
 def test_a_plan_has_sizes_steps_and_time_of_the_training(digits, monkeypatch):
-    monkeypatch.setattr(estimate_module, "measured_peak", lambda device: 1e9)
+    monkeypatch.setattr(estimate_module, "measured_peak", lambda *_: 1e9)
     settings, store = with_changes(digits[0], ["train.accumulate=2", "train.steps=100"]), digits[1]
     pairs = store.pairs("train")
     model = Transformer(settings.model, Tokenizer(store.tokenizer).vocab_size)

@@ -12,8 +12,11 @@ from torch import nn
 
 from onehop.config import ModelSettings, TrainSettings
 from onehop.model.transformer import Tokens, Transformer
+from onehop.training import step
 from onehop.training.cuda_step import BFloat16Twin, copy_all
-from onehop.training.dataloader import DeviceBatch
+from onehop.training.dataloader import DeviceBatch, to_device
+from onehop.training.distributed import World
+from onehop.training.estimate import example_batch
 from onehop.training.optimizer import make_optimizer, set_rate
 from onehop.training.step import Objective, apply_gradients, update_if_finite
 
@@ -32,6 +35,45 @@ def a_batch() -> DeviceBatch:
     return DeviceBatch(
         Tokens.packed(src, lengths), Tokens.packed(tgt, others), torch.randint(4, 20, (9,), generator=draw)
     )
+
+
+# --- the dtype of a CPU ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "cpu_dtype", "instructions", "dtype"),
+    [
+        ("cpu", None, True, torch.float32),
+        ("cpu", "float32", True, torch.float32),
+        ("cpu", "bfloat16", False, torch.bfloat16),
+        ("cpu", "auto", True, torch.bfloat16),
+        ("cpu", "auto", False, torch.float32),
+        ("cuda", "float32", False, torch.bfloat16),
+    ],
+)
+def test_the_dtype_of_products_follows_from_the_device_and_the_setting(
+    monkeypatch, device, cpu_dtype, instructions, dtype
+):
+    monkeypatch.setattr(step, "fast_bfloat16", lambda: instructions)
+    assert step.matmul_dtype(TrainSettings(cpu_dtype=cpu_dtype), torch.device(device)) is dtype
+
+
+@pytest.mark.parametrize("r_drop", [0.0, 1.0])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_bfloat16_products_on_a_cpu_give_the_gradients_of_float32(norm, r_drop):
+    gradients = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        objective = an_objective(norm=norm)
+        objective.dtype, objective.r_drop = dtype, r_drop
+        batch = to_device(example_batch(96, 12, 20), World(0, 1, torch.device("cpu")), twice=r_drop > 0)
+        loss, nll = objective(batch)
+        loss.backward()
+        assert loss.dtype == nll.dtype == torch.float32
+        gradients[dtype] = [loss.detach()[None], *(p.grad.flatten() for p in objective.parameters())]
+        assert all(p.grad.dtype == torch.float32 for p in objective.parameters())
+    exact, rounded = (torch.cat(parts) for parts in gradients.values())
+    assert not torch.equal(exact, rounded)
+    assert (exact - rounded).norm() < 0.03 * exact.norm()
 
 
 # --- the low-precision copy -----------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from onehop.storage.model_io import read_model
 from onehop.storage.run_folder import Run, read_metrics
 from onehop.text.tokenizer import Tokenizer
 from onehop.training import signals, workflow
+from onehop.training import step as step_module
 from onehop.training import trainer as trainer_module
 from onehop.training.callbacks import Callback, Callbacks
 from onehop.training.dataloader import Update
@@ -167,7 +168,7 @@ def test_a_report_has_loss_rate_and_speed(fit, tmp_path):
 
 
 def test_the_share_of_a_peak_measured_on_a_busy_machine_is_at_most_1(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(trainer_module, "measured_peak", lambda device: 1.0)
+    monkeypatch.setattr(trainer_module, "measured_peak", lambda *_: 1.0)
     fit("train.steps=3")
     shares = [line["share_of_peak"] for line in read_metrics(tmp_path / "run" / "metrics.jsonl")[:3]]
     assert shares[0] == 1
@@ -199,6 +200,11 @@ def test_the_validation_loss_equals_the_padded_models(digits, begin_trainer):
 
 
 # --- gradients ------------------------------------------------------------------------------------------------
+
+
+def test_validation_has_the_dtype_of_training(begin_trainer):
+    losses = [begin_trainer(f"train.cpu_dtype={dtype}").validation.loss(500) for dtype in ("float32", "bfloat16")]
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.01)
 
 
 def update_of(*batches) -> Update:
@@ -341,6 +347,7 @@ RANDOM = {
     "accumulation": ("train.accumulate=3",),
     "EMA": ("train.ema=0.9",),
     "R-Drop": ("model.dropout=0.2", "train.r_drop=1.0"),
+    "bfloat16": ("model.dropout=0.2", "train.cpu_dtype=bfloat16"),
 }
 # "all" combines the others. Those tell which one is to blame.
 STOPPED = [pytest.param(x, id=name, marks=() if name in ("plain", "all") else LONG_ONLY) for name, x in RANDOM.items()]
@@ -870,6 +877,14 @@ def test_a_run_continued_on_another_machine_records_both(fit, tmp_path, monkeypa
     assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu"), (6, "another")]
     assert not provenance["exact"]
     assert any("the last bits may differ" in text for text in callback.texts)
+
+
+def test_a_run_continued_on_a_cpu_without_bfloat16_records_it(fit, monkeypatch):
+    for steps, instructions in ((6, True), (8, False)):
+        monkeypatch.setattr(step_module, "fast_bfloat16", lambda found=instructions: found)
+        provenance = read_model(fit(f"train.steps={steps}", "train.cpu_dtype=auto")).provenance
+    assert [(m["from_step"], m["device"]) for m in provenance["machines"]] == [(0, "cpu, bfloat16"), (6, "cpu")]
+    assert not provenance["exact"]
 
 
 def test_a_machine_change_is_recorded_even_if_killed_at_once(fit, tmp_path, monkeypatch):
