@@ -23,8 +23,10 @@ from onehop.storage.ctranslate2_format import METADATA_FILE, TOKENIZER_FILE, Com
 from onehop.storage.model_label import describe
 from onehop.text.tokenizer import EOS, Tokenizer
 
-# Target rows per batch: larger batches exceed the CPU's caches, smaller ones wait for weights.
+# Source tokens per batch: larger batches exceed the CPU's caches, smaller ones wait for weights. A model narrower than
+# the base model has fewer weights to wait for: with d_model 384, half is 3 to 5% faster.
 BATCH_TOKENS = 1024
+_BASE_WIDTH = 512
 # Matrix products with fewer than 16 rows, EOS included, are summed in another order. In int8 that can change a
 # translation, so no sentence is padded from below this length to above it.
 SHORT = 15
@@ -95,6 +97,7 @@ class Ct2Engine:
         self.positions: int = converted.metadata["positions"]
         self.learned: bool = converted.metadata["learned"]
         self.most_positions = self.positions if self.learned else math.inf
+        self.batch_tokens = BATCH_TOKENS if converted.metadata["d_model"] >= _BASE_WIDTH else BATCH_TOKENS // 2
 
     def reaches(self, source: Ids) -> bool:
         """Whether the position table is long enough. A learned one has the same limit in every engine."""
@@ -106,7 +109,7 @@ class Ct2Engine:
         """Translate in batches of similar length, the longest sentences first."""
         max_lengths = max_output_lengths(sources, self.most_positions)
         beams: list[list[Hypothesis]] = [[] for _ in sources]
-        batches = list(batches_by_length(sources, BATCH_TOKENS, self.spread, SHORT))
+        batches = list(batches_by_length(sources, self.batch_tokens, self.spread, SHORT))
         again: list[int] = []
         for i, limit, hypotheses in self.search(batches, sources, max_lengths, options):
             beams[i] = hypotheses
@@ -205,7 +208,7 @@ class Ct2Engine:
         results = self.translator.score_batch(
             list(map(self.tokenizer.tokens, sources)),
             list(map(self.tokenizer.tokens, targets)),
-            max_batch_size=BATCH_TOKENS,
+            max_batch_size=self.batch_tokens,
             batch_type="tokens",
             max_input_length=0,
         )

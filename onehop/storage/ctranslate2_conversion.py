@@ -65,6 +65,7 @@ def cached_files(stored: StoredModel, compute: Compute) -> dict[str, Pieces]:
     metadata: dict[str, Any] = {
         "source": stored.source,
         "target": stored.target,
+        "d_model": model.d_model,
         "positions": positions_of(model),
         "learned": model.positions == "learned",
     }

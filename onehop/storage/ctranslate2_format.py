@@ -10,7 +10,7 @@ from onehop.text.tokenizer import Tokenizer
 
 Compute = Literal["int8", "float32"]
 
-CONVERTER = 4  # increases when the converted files change, so that cached ones are converted again
+CONVERTER = 5  # increases when the converted files change, so that cached ones are converted again
 # CTranslate2 has a position table of fixed size: longer sentences go to torch.
 _SHORTEST_TABLE = 1024
 

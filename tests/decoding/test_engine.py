@@ -18,7 +18,7 @@ from onehop.config import ModelSettings, TokenizerSettings, with_changes
 from onehop.data.prepare import prepare
 from onehop.decoding import ctranslate2_engine
 from onehop.decoding import engine as engine_module
-from onehop.decoding.ctranslate2_engine import QUEUED_PER_WORKER, SHORT, Converted, cores, end_of_loop
+from onehop.decoding.ctranslate2_engine import QUEUED_PER_WORKER, SHORT, Converted, Ct2Engine, cores, end_of_loop
 from onehop.decoding.engine import CTRANSLATE2_LACKS, Engine, lacking
 from onehop.decoding.options import SearchOptions
 from onehop.decoding.request import ends_in_loop
@@ -306,9 +306,16 @@ def test_few_batches_are_queued_at_a_time_so_that_ctrl_c_need_not_wait_long(trai
 
 
 def test_several_workers_keep_the_order_of_sentences(trained, monkeypatch):
+    monkeypatch.setattr(ctranslate2_engine, "BATCH_TOKENS", 80)  # 40 for a narrow model
     one, three = (SentenceTranslator.load(trained, engine="ctranslate2", threads=n) for n in (1, 3))
-    monkeypatch.setattr(ctranslate2_engine, "BATCH_TOKENS", 40)
     assert [t.text for t in three.translate(FIXED_SET, BEAM)] == [t.text for t in one.translate(FIXED_SET, BEAM)]
+
+
+@pytest.mark.parametrize(("d_model", "tokens"), [(384, 512), (512, 1024), (1024, 1024)])
+def test_a_narrow_model_gets_smaller_batches(trained, d_model, tokens):
+    converted = Converted.of(trained, "int8")
+    wider = replace(converted, metadata={**converted.metadata, "d_model": d_model})
+    assert Ct2Engine(wider, "int8", 1).batch_tokens == tokens
 
 
 # --- scores of given translations -----------------------------------------------------------------------------

@@ -195,9 +195,10 @@ def test_settings_that_ctranslate2_lacks_are_named(changes, reason):
     assert ctranslate2_format.inexpressible(ModelSettings(**{**SHAPE, **changes})) == reason
 
 
-def test_a_cached_model_contains_tokenizer_and_facts(stored):
+def test_a_cached_model_contains_tokenizer_and_metadata(stored):
     model = stored()
     files = ctranslate2_conversion.cached_files(model, "int8")
     assert b"".join(files[ctranslate2_format.TOKENIZER_FILE]) == model.tokenizer
     metadata = json.loads(b"".join(files[ctranslate2_format.METADATA_FILE]))
-    assert metadata == {"source": "en", "target": "de", "positions": 1024, "learned": False}
+    d_model = model.settings.model.d_model
+    assert metadata == {"source": "en", "target": "de", "d_model": d_model, "positions": 1024, "learned": False}
