@@ -7,7 +7,7 @@ from pathlib import Path
 
 MEMORY_IF_UNKNOWN = 4 << 30  # bytes
 _GLIBC_BLOCK = (32 << 20) - (64 << 10)  # glibc adapts to freed blocks of up to 32 MiB, its own header included
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # glibc's malloc.h
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4  # glibc's malloc.h
 _GLIBC_MMAP_MAX = 65536  # its default
 
 
@@ -69,7 +69,9 @@ def all_freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
+        # glibc adapts to blocks no longer, so these are the thresholds that `keep_freed_memory` leads to.
         libc.mallopt(_M_MMAP_MAX, _GLIBC_MMAP_MAX)
+        libc.mallopt(_M_MMAP_THRESHOLD, _GLIBC_BLOCK)
         libc.mallopt(_M_TRIM_THRESHOLD, 2 * _GLIBC_BLOCK)
         libc.malloc_trim(0)
 

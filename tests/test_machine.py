@@ -46,13 +46,17 @@ def test_sync_does_not_open_folders_on_windows(monkeypatch, tmp_path):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 @pytest.mark.parametrize(
-    ("megabytes", "keep"), [(8, "nullcontext(keep_freed_memory())"), (100, "all_freed_memory_kept()")]
+    ("megabytes", "keep"),
+    [(8, "nullcontext(keep_freed_memory())"), (100, "all_freed_memory_kept()"), (8, "after_a_training()")],
 )
 def test_freed_memory_is_allocated_again_without_page_faults(megabytes, keep):
     rounds = f"""
 import resource, sys
 from contextlib import nullcontext
 from onehop.machine import all_freed_memory_kept, keep_freed_memory
+def after_a_training():
+    with all_freed_memory_kept():
+        return nullcontext()
 with {keep} if sys.argv[1] == "keep" else nullcontext():
     for _ in range(11):
         blocks = [bytearray({megabytes} << 20) for _ in range(3)]
