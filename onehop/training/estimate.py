@@ -20,7 +20,7 @@ from onehop.model.transformer import parameter_count
 from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
 from onehop.training.optimizer import make_optimizer
-from onehop.training.step import Objective, apply_gradients, forward_and_backward, gradient_norm, matmul_dtype
+from onehop.training.step import Objective, apply_gradients, forward_and_backward, gradient_norm, training_dtype
 
 # The paper's budget; a small machine gains nothing from more.
 _MOST_ON_CPU = 25_000
@@ -58,7 +58,7 @@ def plan(settings: Settings, pairs: Pairs, objective: Objective, device: torch.d
     lengths = (pairs.src_lengths, pairs.tgt_lengths)  # without EOS
     src, tgt = (int(side[epoch.order].sum()) + len(epoch.order) for side in lengths)
     flops = epochs * update_flops(settings.model, model.vocab_size, src, tgt) * (2 if settings.train.r_drop else 1)
-    seconds = flops / measured_peak(device, matmul_dtype(settings.train, device))
+    seconds = flops / measured_peak(device, training_dtype(settings.train, device))
     return Plan(parameters, state, per_token, budget, max(1, round(per_epoch)), epochs, seconds)
 
 

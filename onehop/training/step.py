@@ -55,7 +55,7 @@ class Objective(nn.Module):
         """A fresh model of these settings, with kernels where they apply, and its loss."""
         model = kernels.fuse(model_for(settings.model, vocab_size).to(device))
         train = settings.train
-        dtype = matmul_dtype(train, device)
+        dtype = training_dtype(train, device)
         return cls(model, train.label_smoothing, train.r_drop, sharded=sharded, dtype=dtype)
 
     def forward(self, batch: DeviceBatch) -> tuple[Tensor, Tensor]:
@@ -83,7 +83,7 @@ class Objective(nn.Module):
         return (loss.objective + self.r_drop * kl) / 2, loss.nll / 2
 
 
-def matmul_dtype(train: TrainSettings, device: torch.device) -> torch.dtype:
+def training_dtype(train: TrainSettings, device: torch.device) -> torch.dtype:
     """The dtype of matrix products in training: bfloat16 on a GPU, `train.cpu_dtype` on a CPU."""
     wanted = train.cpu_dtype == "bfloat16" or (train.cpu_dtype == "auto" and fast_bfloat16())
     return torch.bfloat16 if wanted or device.type != "cpu" else torch.float32

@@ -51,7 +51,7 @@ from onehop.training.optimizer import (
     weight_arrays,
 )
 from onehop.training.signals import Stop, stop_on_signals
-from onehop.training.step import Objective, PlainStep, StepResult, matmul_dtype
+from onehop.training.step import Objective, PlainStep, StepResult, training_dtype
 from onehop.training.validation import Validation, Validator
 
 # Updates that are prefetched: making a new epoch takes a second or two, a hundred steps of a fast GPU.
@@ -127,7 +127,7 @@ class Trainer:
         self.budget = self.budget or self.run.metadata().get("batch_tokens") or self._find_budget()
         if self.world.is_main:
             self.run.note(batch_tokens=self.budget)
-        self.peak = measured_peak(self.world.device, matmul_dtype(self.settings.train, self.world.device))
+        self.peak = measured_peak(self.world.device, training_dtype(self.settings.train, self.world.device))
         self.step = self._make_step()
         run = {"steps": self.settings.train.steps, "run": str(self.run.path), "holds": self.store.holds}
         self.callback.began({**self.run.metadata(), **self._machine(), **run})

@@ -20,7 +20,7 @@ from onehop.training.callbacks import Report
 from onehop.training.dataloader import to_device
 from onehop.training.distributed import World
 from onehop.training.optimizer import EMA, load_weights, weight_arrays
-from onehop.training.step import Objective, autocast, matmul_dtype
+from onehop.training.step import Objective, autocast, training_dtype
 
 Validator = Callable[[Predictor], Mapping[str, Any]]
 
@@ -38,7 +38,7 @@ class Validation:
         self.model, self.settings, self.world = model, settings, world
         self.pairs, self.task, self.validator = store.pairs("valid"), task, validator
         self.sharded = world.size > 1 and settings.train.shard
-        dtype = matmul_dtype(settings.train, world.device)
+        dtype = training_dtype(settings.train, world.device)
         self.objective = Objective(model, 0.0, 0.0, sharded=self.sharded, dtype=dtype)
 
     @torch.no_grad()

@@ -55,7 +55,7 @@ def test_the_dtype_of_products_follows_from_the_device_and_the_setting(
     monkeypatch, device, cpu_dtype, instructions, dtype
 ):
     monkeypatch.setattr(step, "fast_bfloat16", lambda: instructions)
-    assert step.matmul_dtype(TrainSettings(cpu_dtype=cpu_dtype), torch.device(device)) is dtype
+    assert step.training_dtype(TrainSettings(cpu_dtype=cpu_dtype), torch.device(device)) is dtype
 
 
 @pytest.mark.parametrize("r_drop", [0.0, 1.0])
