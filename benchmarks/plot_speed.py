@@ -15,6 +15,7 @@ from typing import Any
 
 from matplotlib import rcParams
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 OURS, PEERS = "#1f5fbf", "#8a8a8a"
 NAMES = {
@@ -74,6 +75,8 @@ def draw(title: str, dots: dict[str, Dot]) -> Figure:
         shift = (7, height - bleu * points - 3)
         axis.annotate(name, (speed, bleu), shift, textcoords="offset points", fontsize=8, color=colour)
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.minorticks_off()
     axis.set_xlabel("sentences a CPU second")
     axis.set_ylabel("BLEU (13a)")
     axis.set_title(title, fontsize=10, loc="left")
